@@ -1,0 +1,97 @@
+// One pass of Adam over a tile of offloaded state, and the leaf norm. Spans only: no files, no tensors.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace sluice::cpu_adam {
+
+// Leaf: the unit of norms and checksums, on a grid that starts at the tile's first element.
+inline constexpr size_t kLeaf = 65536;
+
+enum class GradType { bf16, fp32 };
+struct Gradient {
+  const void* data = nullptr;  // null: absent
+  GradType type = GradType::bf16;
+};
+
+// Hyperparameters of one parameter group for one step. Everything that depends on the step number is computed in double by
+// make_step_group and rounded once.
+struct GroupOptions {
+  double lr = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
+  bool decoupled = true;  // AdamW; false: decay is added to the gradient (L2)
+  bool bias_correction = true;
+};
+struct StepGroup {
+  float lr_decay;             // decoupled: p *= 1 - lr * weight_decay
+  float l2;                   // not decoupled: g += l2 * p
+  float beta1, one_minus_beta1, beta2, one_minus_beta2, eps;
+  float step_size;            // lr / (1 - beta1^t)
+  float inv_sqrt_bias2;       // 1 / sqrt(1 - beta2^t)   (the implementer may choose another exact formulation)
+};
+StepGroup make_step_group(const GroupOptions& options, uint64_t step);  // step counts from 1
+
+// A run of elements of the tile that belong to one group. Spans are sorted, disjoint; gaps between them are never touched
+// (they hold zeros and stay zero).
+struct GroupSpan {
+  uint64_t offset, count;
+  uint32_t group;
+};
+
+// fp32 master = hi (bf16) + lo (16-bit remainder), see base/bf16.h; or a plain fp32 array p (then hi and lo are null).
+struct TileState {
+  uint16_t* hi = nullptr;
+  int16_t* lo = nullptr;
+  float* p = nullptr;
+  float* m = nullptr;
+  float* v = nullptr;
+};
+
+// XXH3-64 of each field's leaf, filled by update: [leaf]. Fields that the format lacks stay empty.
+struct LeafHashes {
+  std::vector<uint64_t> weights;  // hi or p
+  std::vector<uint64_t> lo, m, v;
+};
+
+struct TileUpdate {
+  TileState state;
+  size_t count = 0;      // logical elements (without the padding of the extent)
+  Gradient grad, grad2;  // rounded contributions, added in fp32 (grad2: tied matrix)
+  float grad_scale = 1;  // unscale x clip coefficient, applied to the fp32 sum
+  std::span<const GroupSpan> spans;
+  std::span<const StepGroup> groups;
+  LeafHashes* hashes = nullptr;  // optional
+};
+
+enum class Target { best, scalar, avx2, avx512 };  // all give the same bits; best: what the CPU has
+
+// Sum of squares of a leaf: double lanes by (index mod 64), each added in index order, then a pairwise tree over the lanes.
+// Tied: of the fp32 sum of both contributions.
+
+// Runs kernels over tiles with its own TBB arena. Thread-safe; calls may not overlap on the same memory. Bits depend neither on
+// the number of threads nor on the target. FTZ/DAZ are off in every worker.
+class CpuAdam {
+ public:
+  struct Options {
+    int threads = 0;  // 0: all this process may use
+    Target target = Target::best;
+  };
+  explicit CpuAdam(const Options& options);
+  ~CpuAdam();
+
+  void update(const TileUpdate& tile) const;
+  // leaf_sums gets ceil(count / kLeaf) entries. Returns nothing else: a non-finite gradient shows as a non-finite sum.
+  void squared_norms(const Gradient& grad, const Gradient& grad2, size_t count, std::span<double> leaf_sums) const;
+  void split(const float* p, uint16_t* hi, int16_t* lo, size_t count) const;
+  void join(const uint16_t* hi, const int16_t* lo, float* p, size_t count) const;
+  std::string describe() const;  // "AVX3, 2 threads"
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace sluice::cpu_adam

@@ -1,0 +1,95 @@
+// The contract of a compute device, shaped for CUDA streams and events. Free of LibTorch and CUDA headers.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/budget.h"
+
+namespace sluice::gpu {
+
+// A point in a stream's work. A cheap handle; copies name the same point. A default-constructed event is already reached.
+// Thread-safe.
+class Event {
+ public:
+  struct State;
+  Event() = default;
+  explicit Event(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  bool reached() const;
+  void synchronize() const;  // host waits; rethrows the error of the work before it, if any
+  const std::shared_ptr<State>& state() const { return state_; }
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+struct Event::State {
+  virtual ~State() = default;
+  virtual bool reached() const = 0;
+  virtual void synchronize() const = 0;
+};
+
+inline bool Event::reached() const { return !state_ || state_->reached(); }
+inline void Event::synchronize() const {
+  if (state_) state_->synchronize();
+}
+
+// Device memory of fixed size, one allocation, charged to the device's budget under its purpose for its whole life.
+// Move-only owner. data() is a device address: on the emulated device also a host address, on CUDA not.
+class DeviceBuffer {
+ public:
+  virtual ~DeviceBuffer() = default;
+  std::byte* data() const { return data_; }
+  size_t size() const { return size_; }
+
+ protected:
+  std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+enum class WireType { bf16, fp32 };
+constexpr size_t wire_bytes(WireType type) { return type == WireType::bf16 ? 2 : 4; }
+
+// A FIFO of device work. Calls return at once; one host thread enqueues at a time. The first failure in a stream is kept:
+// later work of the stream is skipped and every event after it rethrows that failure.
+// Host memory given to a copy stays alive and untouched until an event recorded after it is reached.
+class Stream {
+ public:
+  virtual ~Stream() = default;  // waits for its work
+  // Emulated: runs `work` on the stream's thread, in order. CUDA: runs it now on the calling thread with this stream current
+  // (so it must only enqueue device work).
+  virtual void enqueue(std::function<void()> work) = 0;
+  virtual void copy_in(std::byte* device, const std::byte* host, size_t bytes) = 0;
+  virtual void copy_out(std::byte* host, const std::byte* device, size_t bytes) = 0;
+  // Rounds `count` fp32 device values to the wire type on the way to `to` (host or device memory).
+  virtual void cast_out(std::byte* to, const float* device, size_t count, WireType type) = 0;
+  virtual Event record() = 0;
+  virtual void wait(const Event& event) = 0;  // later work of this stream waits for the event; the host does not
+  virtual void synchronize() = 0;
+};
+
+struct MemoryStats {
+  uint64_t limit = 0;            // bytes; the device budget
+  uint64_t arenas = 0;           // DeviceBuffers alive
+  uint64_t temporaries = 0;      // LibTorch tensors alive
+  uint64_t temporaries_peak = 0; // since the last reset
+  uint64_t peak = 0;             // of arenas + temporaries
+};
+
+// Thread-safe. Streams, buffers and events must be gone before the device.
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual std::string describe() const = 0;
+  virtual std::unique_ptr<Stream> create_stream(const std::string& name) = 0;
+  virtual std::unique_ptr<DeviceBuffer> allocate(size_t bytes, const std::string& purpose) = 0;  // Error(device_memory)
+  virtual base::Budget& budget() = 0;
+  virtual MemoryStats memory() const = 0;
+  virtual void reset_peak() = 0;
+  // Marks device memory whose content is no longer valid. With poisoning on (tests) it is filled with NaN.
+  virtual void poison(std::byte* data, size_t bytes) = 0;
+};
+
+}  // namespace sluice::gpu

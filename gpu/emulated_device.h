@@ -1,0 +1,19 @@
+// A device of LibTorch CPU tensors with a hard memory budget, stream threads and optional poisoning.
+#pragma once
+#include "gpu/device.h"
+
+namespace sluice::gpu {
+
+struct EmulatedOptions {
+  uint64_t memory = 8ull << 30;  // budget in bytes for arenas and LibTorch tensors together
+  bool poison = false;           // tests: NaN in freed memory and in copy targets until the copy has run
+  int compute_threads = 0;       // LibTorch intra-op threads; 0: all this process may use
+  double h2d_gb_per_s = 0;       // link throttles; 0: none
+  double d2h_gb_per_s = 0;
+};
+
+// LibTorch CPU tensors allocated on a thread of one of this device's streams are charged to its budget (requested bytes;
+// blocks cached for reuse do not count). The process-wide caching allocator is installed on first use and never removed.
+std::unique_ptr<Device> make_emulated_device(const EmulatedOptions& options);
+
+}  // namespace sluice::gpu

@@ -1,0 +1,76 @@
+// Runs periods of a plan. One loop issues all lanes in plan order; operations complete in any order.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "base/trace.h"
+#include "gpu/device.h"
+#include "io/disk_queue.h"
+#include "offload/plan.h"
+
+namespace sluice::offload {
+
+struct OpRun {
+  const Plan* plan;
+  uint32_t index;   // of the operation in the plan
+  uint64_t period;
+  const Op& op() const { return plan->ops[index]; }
+  uint32_t buffer(size_t use = 0) const { return plan->buffer(op().uses[use], period); }
+};
+
+// What the operations do; implemented by the engine.
+class OpHandlers {
+ public:
+  virtual ~OpHandlers() = default;
+  // Executor's loop thread, once per period, before the first operation of the period is issued (this may be long before the
+  // last operation of the period before is done). False: no further period; the executor drains and returns.
+  virtual bool begin_period(uint64_t period) = 0;
+  // Device lanes: put the work on the stream and return. The executor has made the stream wait for what it must wait for.
+  virtual void enqueue(const OpRun& run, gpu::Stream& stream) = 0;
+  // Disk lanes: what to transfer; no value: nothing to do (done at once). Loop thread.
+  struct DiskRequest {
+    io::DiskQueue* queue;
+    io::IoRequest request;
+  };
+  virtual std::optional<DiskRequest> request(const OpRun& run) = 0;
+  // Update and commit lanes: do the work, on the lane's own thread.
+  virtual void run(const OpRun& run) = 0;
+  // Any thread, after the operation is done and before anything that depends on it is issued. Must be quick.
+  virtual void done(const OpRun& run) { (void)run; }
+};
+
+struct ExecutorStats {  // seconds and bytes since the last take
+  std::array<double, kLanes> busy{};   // at least one operation in flight
+  std::array<uint64_t, kLanes> bytes{};
+  double compute_stall = 0;            // compute lane idle with work left in the period
+  std::array<double, kLanes> stall_by_lane{};  // that time by the lane of the operation it waited for
+};
+
+// First error wins: no further operation is issued (no publish after it), everything in flight is drained, and run() rethrows
+// once, with the operation's name in the message. After an error the executor cannot be used again.
+class Executor {
+ public:
+  struct Options {
+    gpu::Stream* compute = nullptr;  // must outlive the executor
+    gpu::Stream* h2d = nullptr;
+    gpu::Stream* d2h = nullptr;
+    base::Trace* trace = nullptr;    // optional
+  };
+  Executor(const Plan& plan, OpHandlers& handlers, const Options& options);
+  ~Executor();
+  // Runs periods first, first+1, ... until begin_period says no; returns the number of periods run. Blocking. The dependencies
+  // of the first period on earlier ones count as done; on return every operation is done.
+  uint64_t run(uint64_t first_period);
+  // From any thread: issue nothing more (used to abandon a step); run() throws Error(interrupted).
+  void abandon();
+  ExecutorStats take_stats();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace sluice::offload

@@ -1,0 +1,99 @@
+// Where every parameter lies: blocks, segments, tiles, leaves, extents. Pure arithmetic, no memory.
+//
+// The tensors of a block lie flat in declared order in two segments, trainable then frozen. Every tensor starts at a multiple
+// of 128 elements; the gaps are stored and always zero. The "flat index" of a segment is the one index used by tiles, leaves,
+// extents and gradients.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sluice::offload {
+
+inline constexpr uint64_t kTensorAlign = 128;   // elements
+inline constexpr uint64_t kExtentAlign = 2048;  // elements; so that every field of an extent starts on 4 KiB
+inline constexpr uint64_t kLeafElements = 65536;
+
+// What a model is, to this layer. Order of blocks: embedding, layer 0..L-1, head.
+enum class BlockKind : uint8_t { embedding, layer, head };
+struct TensorDesc {
+  std::string name;  // Hugging Face name
+  std::vector<int64_t> shape;
+  bool trainable = true;
+  uint32_t group = 0;  // optimizer parameter group (decay, no decay)
+  uint64_t count() const;
+};
+struct BlockDesc {
+  BlockKind kind;
+  std::vector<TensorDesc> tensors;
+};
+struct ModelDesc {
+  std::vector<BlockDesc> blocks;
+  bool tied = false;  // the head uses the embedding's matrix (first tensor of block 0)
+};
+
+// Element types of the state. bf16: hi2 | lo2 m4 v4.  fp32: p4 | m4 v4.  (fp16: w2 | p4 m4 v4, later.)
+enum class Schema : uint8_t { bf16, fp32 };
+constexpr uint64_t weight_bytes(Schema s) { return s == Schema::bf16 ? 2 : 4; }
+constexpr uint64_t state_bytes(Schema s) { return s == Schema::bf16 ? 10 : 8; }
+
+struct TensorPlace {
+  std::string name;
+  std::vector<int64_t> shape;
+  bool trainable;
+  uint32_t group;
+  uint64_t offset;  // in the flat index of its segment
+  uint64_t count;
+};
+
+// A run of a segment's flat index: the unit of disk I/O, host staging and Adam.
+struct Tile {
+  uint32_t block;
+  uint32_t index;   // in its block and segment
+  bool trainable;
+  uint64_t first;   // flat index of its first element
+  uint64_t count;   // logical elements (multiple of kTensorAlign)
+  uint64_t padded;  // count rounded up to kExtentAlign: what is stored
+};
+
+struct BlockPlace {
+  BlockKind kind;
+  std::vector<TensorPlace> tensors;          // declared order
+  uint64_t trainable = 0, frozen = 0;        // logical elements of the two segments
+  std::vector<uint32_t> trainable_tiles, frozen_tiles;  // indices into Layout::tiles()
+  uint64_t padded_trainable() const;         // elements; where the frozen segment starts in a device slot
+  uint64_t device_elements() const;          // both segments, each padded to kExtentAlign
+};
+
+class Layout {
+ public:
+  // tile: elements, a multiple of kLeafElements. Error(config) otherwise.
+  Layout(const ModelDesc& model, Schema schema, uint64_t tile);
+
+  Schema schema() const { return schema_; }
+  uint64_t tile_elements() const { return tile_; }
+  bool tied() const { return tied_; }
+  const std::vector<BlockPlace>& blocks() const { return blocks_; }
+  const std::vector<Tile>& tiles() const { return tiles_; }  // block order; in a block trainable first
+  const TensorPlace& tensor(std::string_view name) const;    // Error(bug) when absent
+  uint64_t trainable_elements() const;                       // logical, whole model
+  uint64_t parameters() const;                               // sum of tensor counts
+  uint64_t weights_extent_bytes(const Tile& tile) const { return tile.padded * weight_bytes(schema_); }
+  uint64_t state_extent_bytes(const Tile& tile) const { return tile.padded * state_bytes(schema_); }
+  uint64_t leaves(const Tile& tile) const { return (tile.count + kLeafElements - 1) / kLeafElements; }
+  // The lowest block with a trainable parameter; none: nothing trains (Error(config) in the trainer).
+  std::optional<uint32_t> lowest_trainable_block() const;
+  uint64_t digest() const;  // of names, shapes, order, schema, tile, trainable flags: the store's layout hash
+
+ private:
+  Schema schema_;
+  uint64_t tile_;
+  bool tied_;
+  std::vector<BlockPlace> blocks_;
+  std::vector<Tile> tiles_;
+};
+
+}  // namespace sluice::offload

@@ -1,0 +1,111 @@
+// A step as data: one period of a cycle of operations over lanes, with dependencies and buffer rings.
+// Rules of order, lifetime and generation: docs/design.md, "The step as a plan".
+#pragma once
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace sluice::offload {
+
+enum class OpKind : uint8_t {
+  read_weights, read_state, copy_in, forward, loss, backward, copy_out, norm, gate, update,
+  write_weights, write_state, flush, agree, publish,
+};
+enum class Lane : uint8_t {
+  disk_weights, disk_state, disk_write_weights, disk_write_state, h2d, d2h, compute, update, commit,
+};
+inline constexpr size_t kLanes = 9;
+const char* to_string(OpKind kind);
+const char* to_string(Lane lane);
+constexpr bool is_device_lane(Lane lane) { return lane == Lane::h2d || lane == Lane::d2h || lane == Lane::compute; }
+constexpr bool is_disk_lane(Lane lane) { return lane <= Lane::disk_write_state; }
+
+// Why the weights of a block are visited.
+enum class Visit : uint8_t { none, forward, loss, backward, update };
+
+// One ring per (pool, lifetime class).
+enum class Ring : uint8_t {
+  weights_held,   // host weights tiles that stay from the backward's read until their write
+  weights,        // host weights tiles released by their copy or write
+  state,          // host state tiles
+  gradients,      // host wire gradient tiles
+  tied_gradients, // host wire gradients of the tied head, kept until the embedding's update
+  device_layer,   // device weight slots for layers
+  device_big,     // device weight slot for embedding, then head
+  device_kept,    // device weight slots of kept blocks (keep_weights, keep_graphs)
+  grad_layer,     // device fp32 gradients of a layer
+  grad_big,       // device fp32 gradients of embedding or head
+};
+inline constexpr size_t kRings = 10;
+const char* to_string(Ring ring);
+
+// An edge from `op` of `periods` periods ago (0: this period).
+struct Dep {
+  uint32_t op;
+  uint32_t periods;
+};
+
+// The operation works on the buffer of one acquisition of a ring, made `periods` periods ago.
+struct Use {
+  Ring ring;
+  uint32_t acquisition;  // number within the period, in lane order of the acquiring lane
+  uint32_t periods;
+};
+
+// Total order of all operations; every lane is this order filtered.
+struct Key {
+  int32_t slot;   // compute slot the operation serves or follows
+  float phase;
+  float tile;
+  int32_t sub = 0;
+  auto operator<=>(const Key&) const = default;
+};
+
+struct Op {
+  OpKind kind;
+  Lane lane;
+  Visit visit = Visit::none;
+  int32_t block = -1;
+  int32_t micro = -1;   // forward, loss, backward: micro-batch
+  int32_t tile = -1;    // index into Layout::tiles() (global), or -1
+  bool tied_part = false;  // copy_out, norm: the head's contribution to the tied matrix
+  bool last_micro = false; // last micro-batch of its block: gradients are complete, the device slot is free
+  uint64_t bytes = 0;      // moved on its lane; 0 for compute
+  Key key;
+  std::vector<Dep> deps;
+  std::vector<Use> uses;   // uses[0] of an acquiring operation is its acquisition when `acquires`
+  bool acquires = false;
+};
+
+struct RingInfo {
+  uint32_t acquisitions = 0;  // per period
+  uint32_t size = 0;          // buffers; 0: ring unused
+};
+
+enum class Placement : uint8_t { none, forward, backward, spread };
+enum class Tier : uint8_t { none, cpu, nvme };
+const char* to_string(Placement placement);
+const char* to_string(Tier tier);
+
+struct Plan {
+  std::vector<Op> ops;
+  std::array<std::vector<uint32_t>, kLanes> order;  // op indices of each lane, in key order
+  std::array<RingInfo, kRings> rings;
+  std::array<uint32_t, kLanes> widths;
+
+  // The buffer of a use in period k: rings rotate over the periods.
+  uint32_t buffer(const Use& use, uint64_t period) const {
+    const RingInfo& r = rings[static_cast<size_t>(use.ring)];
+    return static_cast<uint32_t>(((period - use.periods) * r.acquisitions + use.acquisition) % r.size);
+  }
+  std::string name(uint32_t op) const;  // "CopyOut 3.1": kind, block, tile in block / micro-batch
+};
+
+// Throws Error(bug) for a malformed plan, Error(config) naming the ring and the size that would do for one that cannot run.
+// Checks: offset-0 acyclicity over data + lane order + buffer reuse; no edge to a later period; a path from each write to each
+// read of the same bytes; reads of a generation before its overwrite; every use inside its buffer's lifetime.
+void check_plan(const Plan& plan);
+
+}  // namespace sluice::offload
