@@ -65,7 +65,7 @@ struct BlockPlace {
   uint64_t trainable = 0, frozen = 0;        // logical elements of the two segments
   std::vector<uint32_t> trainable_tiles, frozen_tiles;  // indices into Layout::tiles()
   uint64_t padded_trainable() const;         // elements; where the frozen segment starts in a device slot
-  uint64_t device_elements() const;          // both segments, each padded to kExtentAlign
+  uint64_t device_elements() const;          // both segments, each padded to kExtentAlign; each tile lies at its flat offset
 };
 
 class Layout {
@@ -79,14 +79,14 @@ class Layout {
   const std::vector<BlockPlace>& blocks() const { return blocks_; }
   const std::vector<Tile>& tiles() const { return tiles_; }  // block order; in a block trainable first
   const TensorPlace& tensor(std::string_view name) const;    // Error(bug) when absent
-  uint64_t trainable_elements() const;                       // logical, whole model
+  uint64_t trainable_elements() const;                       // of the flat indices (gaps included), whole model
   uint64_t parameters() const;                               // sum of tensor counts
   uint64_t weights_extent_bytes(const Tile& tile) const { return tile.padded * weight_bytes(schema_); }
   uint64_t state_extent_bytes(const Tile& tile) const { return tile.padded * state_bytes(schema_); }
   uint64_t leaves(const Tile& tile) const { return (tile.count + kLeafElements - 1) / kLeafElements; }
   // The lowest block with a trainable parameter; none: nothing trains (Error(config) in the trainer).
   std::optional<uint32_t> lowest_trainable_block() const;
-  uint64_t digest() const;  // of names, shapes, order, schema, tile, trainable flags: the store's layout hash
+  uint64_t digest() const;  // of schema, tile, blocks, names, shapes, order, trainable flags (not groups: decay may change): the store's layout hash
 
  private:
   Schema schema_;
