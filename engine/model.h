@@ -32,6 +32,7 @@ struct MicroBatch {
 struct LayerGraph {
   at::Tensor input;   // leaf
   at::Tensor output;
+  std::shared_ptr<void> state;  // what the implementation keeps beside (leaves, a holder of the gradient view)
 };
 
 struct ComputeOptions {
@@ -47,8 +48,11 @@ class Model {
   virtual at::Tensor embed(const BlockWeights& w, const MicroBatch& batch) = 0;               // -> [B, T, H]
   virtual at::Tensor forward(uint32_t layer, const BlockWeights& w, const at::Tensor& x, const MicroBatch& batch) = 0;  // no grad
   virtual LayerGraph forward_graph(uint32_t layer, const BlockWeights& w, const at::Tensor& x, const MicroBatch& batch) = 0;
-  // Adds the weight gradients to w.grad (given to forward_graph); returns d(loss)/d(input), undefined unless wanted.
-  virtual at::Tensor backward(uint32_t layer, LayerGraph graph, const at::Tensor& grad_output, bool want_input_grad) = 0;
+  // Adds the weight gradients to w.grad; returns d(loss)/d(input), undefined unless wanted. w names the same weights as in
+  // forward_graph, but w.grad is bound only here: a kept graph's gradient buffer is not known before its backward (forward_graph
+  // ignores w.grad but for whether gradients will be wanted, which follows from the trainable tensors).
+  virtual at::Tensor backward(uint32_t layer, LayerGraph graph, const BlockWeights& w, const at::Tensor& grad_output,
+                              bool want_input_grad) = 0;
   // Final norm, LM head and loss. `scale` multiplies the gradient (1 / trained tokens of the global batch); the returned loss is
   // the plain sum of token losses as a double. With grads: adds to norm.grad and matrix.grad and returns d(loss * scale)/dx.
   // matrix: the tied embedding or the lm_head; tied: the matrix's gradient goes to matrix.grad as well (its own buffer).
