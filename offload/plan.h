@@ -2,8 +2,9 @@
 // Rules of order, lifetime and generation: docs/design.md, "The step as a plan".
 #pragma once
 #include <array>
+#include <compare>
 #include <cstdint>
-#include <span>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -47,7 +48,22 @@ struct Dep {
   uint32_t periods;
 };
 
-// The operation works on the buffer of one acquisition of a ring, made `periods` periods ago.
+// The operation works on the buffer of one acquisition of a ring, made `periods` periods ago. What an operation uses, where
+// the tier has a ring for it (a home in RAM or on the device has none); looked up by ring with find_use:
+//   read_weights   weights | weights_held (acquires)
+//   read_state     state (acquires)
+//   copy_in        device_layer | device_big | device_kept (the first tile of a visit acquires); weights | weights_held
+//   forward        the block's device slot
+//   loss           device_big: the untied head, or the tied embedding; device_layer: the tied head's norm;
+//                  grad_big: of the untied head, or the head's part of the tied matrix; grad_layer: of the tied head's norm
+//                  (the first micro-batch acquires the gradients)
+//   backward       the block's device slot (not for the embedding); grad_layer | grad_big (the first micro-batch acquires)
+//   copy_out       gradients | tied_gradients (acquires); grad_layer | grad_big
+//   norm           gradients; tied_gradients
+//   gate           every gradient tile that a wrong guess would need again: the one operation with many uses of a ring
+//   update         weights | weights_held; state; gradients; tied_gradients
+//   write_weights  weights | weights_held
+//   write_state    state
 struct Use {
   Ring ring;
   uint32_t acquisition;  // number within the period, in lane order of the acquiring lane
@@ -70,13 +86,14 @@ struct Op {
   int32_t block = -1;
   int32_t micro = -1;   // forward, loss, backward: micro-batch
   int32_t tile = -1;    // index into Layout::tiles() (global), or -1
-  bool tied_part = false;  // copy_out, norm: the head's contribution to the tied matrix
+  int32_t tile_in_block = -1;  // trainable tiles first, then frozen ones
+  bool tied_part = false;  // copy_out: the head's contribution to the tied matrix (its Norm takes both parts)
   bool last_micro = false; // last micro-batch of its block: gradients are complete, the device slot is free
   uint64_t bytes = 0;      // moved on its lane; 0 for compute
   Key key;
   std::vector<Dep> deps;
-  std::vector<Use> uses;   // uses[0] of an acquiring operation is its acquisition when `acquires`
-  bool acquires = false;
+  std::vector<Use> uses;   // acquisitions first; at most one use of a ring (but for the gate)
+  uint8_t acquires = 0;    // uses[0 .. acquires) are acquired by this operation
 };
 
 struct RingInfo {
@@ -100,8 +117,17 @@ struct Plan {
     const RingInfo& r = rings[static_cast<size_t>(use.ring)];
     return static_cast<uint32_t>(((period - use.periods) * r.acquisitions + use.acquisition) % r.size);
   }
-  std::string name(uint32_t op) const;  // "CopyOut 3.1": kind, block, tile in block / micro-batch
+  std::string name(uint32_t op) const;  // "CopyOut 3.1": kind, block, tile in block or micro-batch
 };
+
+// Null when the operation does not use the ring.
+const Use* find_use(const Op& op, Ring ring);
+// Of whichever of the rings it uses, in the order given.
+const Use* find_use(const Op& op, std::initializer_list<Ring> rings);
+
+// Fills `order` from the keys and numbers the acquisitions of each ring in lane order (whatever numbers they had).
+// Error(bug): two operations of a lane with one key, or a ring acquired by two lanes.
+void order_plan(Plan& plan);
 
 // Throws Error(bug) for a malformed plan, Error(config) naming the ring and the size that would do for one that cannot run.
 // Checks: offset-0 acyclicity over data + lane order + buffer reuse; no edge to a later period; a path from each write to each

@@ -37,14 +37,17 @@ std::array<RingUse, kRings> collect(const Plan& plan) {
              to_string(use.ring), ring.size());
       ring[use.acquisition].users.push_back({i, use.periods});
     }
-    if (!op.acquires) continue;
-    if (op.uses.empty() || op.uses[0].periods != 0)
-      fail(ErrorKind::bug, "{} acquires a buffer, but its first use is none of this period", plan.name(i));
-    uint32_t& owner = rings[static_cast<size_t>(op.uses[0].ring)][op.uses[0].acquisition].op;
-    if (owner != kNobody)
-      fail(ErrorKind::bug, "{} and {} both acquire buffer {} of ring {}", plan.name(owner), plan.name(i),
-           op.uses[0].acquisition, to_string(op.uses[0].ring));
-    owner = i;
+    if (op.acquires > op.uses.size())
+      fail(ErrorKind::bug, "{} acquires {} buffers, but uses {}", plan.name(i), op.acquires, op.uses.size());
+    for (size_t a = 0; a < op.acquires; ++a) {
+      const Use& use = op.uses[a];
+      if (use.periods != 0) fail(ErrorKind::bug, "{} acquires a buffer of an earlier period", plan.name(i));
+      uint32_t& owner = rings[static_cast<size_t>(use.ring)][use.acquisition].op;
+      if (owner != kNobody)
+        fail(ErrorKind::bug, "{} and {} both acquire buffer {} of ring {}", plan.name(owner), plan.name(i), use.acquisition,
+             to_string(use.ring));
+      owner = i;
+    }
   }
   return rings;
 }
