@@ -53,7 +53,8 @@ enum class WireType { bf16, fp32 };
 constexpr size_t wire_bytes(WireType type) { return type == WireType::bf16 ? 2 : 4; }
 
 // A FIFO of device work. Calls return at once; one host thread enqueues at a time. The first failure in a stream is kept:
-// later work of the stream is skipped and every event after it rethrows that failure.
+// later work of the stream is skipped and every event after it rethrows that failure, as does the work of another stream that
+// waits for such an event.
 // Host memory given to a copy stays alive and untouched until an event recorded after it is reached.
 class Stream {
  public:
@@ -61,13 +62,15 @@ class Stream {
   // Emulated: runs `work` on the stream's thread, in order. CUDA: runs it now on the calling thread with this stream current
   // (so it must only enqueue device work).
   virtual void enqueue(std::function<void()> work) = 0;
+  // The target's old content counts as dead as soon as the stream's earlier work and waits are done: with poisoning on, it is
+  // NaN from then until the copy has run.
   virtual void copy_in(std::byte* device, const std::byte* host, size_t bytes) = 0;
   virtual void copy_out(std::byte* host, const std::byte* device, size_t bytes) = 0;
   // Rounds `count` fp32 device values to the wire type on the way to `to` (host or device memory).
   virtual void cast_out(std::byte* to, const float* device, size_t count, WireType type) = 0;
   virtual Event record() = 0;
   virtual void wait(const Event& event) = 0;  // later work of this stream waits for the event; the host does not
-  virtual void synchronize() = 0;
+  virtual void synchronize() = 0;  // host waits for all work so far; rethrows the stream's failure
 };
 
 struct MemoryStats {
