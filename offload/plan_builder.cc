@@ -1,0 +1,201 @@
+#include "offload/plan_builder.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "offload/plan_builder_parts.h"
+
+namespace sluice::offload {
+namespace {
+
+using base::ErrorKind;
+using base::fail;
+
+constexpr uint32_t kWeightsTiles = 16;  // of the ring of tiles that are not held
+constexpr uint32_t kStateTiles = 32;
+constexpr uint32_t kLayerGradients = 2;  // device fp32 gradients: one at work, one leaving
+constexpr uint32_t kBigGradients = 1;
+constexpr uint32_t kCopyWidth = 2;
+
+void check(const Layout& layout, const PlanOptions& o) {
+  if (!layout.lowest_trainable_block())
+    fail(ErrorKind::config, "no parameter is trainable; model.trainable must match at least one tensor");
+  if (o.state == Tier::none && o.weights != Tier::none)
+    fail(ErrorKind::config,
+         "offload_optimizer is none (state on the device), but offload_param is {}: state on the device needs the weights there "
+         "too. Set offload_param to none, or offload_optimizer to cpu or nvme",
+         to_string(o.weights));
+  SLUICE_CHECK(o.micro_batches > 0 && o.lane_width > 0);
+  SLUICE_CHECK(o.spread >= 0 && o.spread <= 1, "share of deferred tiles");
+  SLUICE_CHECK(o.write_state || o.state != Tier::nvme, "state on nvme is always written");
+  SLUICE_CHECK(o.write_weights || (o.weights != Tier::nvme && o.state != Tier::nvme), "weights on nvme are always written");
+  SLUICE_CHECK(!o.commit || (o.write_weights && o.write_state), "a commit needs every extent written");
+  SLUICE_CHECK(o.state != Tier::none || (!o.write_weights && !o.write_state), "state on the device is not written by a step");
+}
+
+}  // namespace
+
+PlanBuilder::PlanBuilder(const Layout& layout, const PlanOptions& options, bool train)
+    : layout_(layout), options_(options), train_(train), head_(static_cast<uint32_t>(layout.blocks().size() - 1)) {
+  const uint32_t layers = head_ - 1;
+  first_kept_ = head_;
+  kept_slots_.resize(head_ + 1);
+  if (train) {
+    lowest_ = layout.lowest_trainable_block().value();
+    const uint32_t keep = std::min(std::max(options.keep_weights, options.keep_graphs), layers);
+    first_kept_ = std::max(head_ - keep, lowest_);
+  }
+  wire_bytes_ = options.wire_bytes != 0 ? options.wire_bytes : weight_bytes(layout.schema());
+}
+
+Plan PlanBuilder::build() {
+  if (train_) {
+    gate_ = static_cast<int32_t>(add(OpKind::gate, Lane::update, {gate_slot(), 0, 0}));
+    plan_tiles();
+  }
+  forwards();
+  loss();
+  if (train_) {
+    backwards();
+    if (options_.placement == Placement::none) updates_after_gate();
+    if (options_.commit) commit();
+  }
+  order_plan(plan_);
+  size_rings();
+  plan_.widths.fill(1);
+  for (size_t lane = 0; lane < kLanes; ++lane)
+    if (is_disk_lane(static_cast<Lane>(lane))) plan_.widths[lane] = options_.lane_width;
+  plan_.widths[static_cast<size_t>(Lane::h2d)] = plan_.widths[static_cast<size_t>(Lane::d2h)] = kCopyWidth;
+  return std::move(plan_);
+}
+
+// Makes the operations that others refer to before their place is known.
+void PlanBuilder::plan_tiles() {
+  tiles_.resize(layout_.tiles().size());
+  uint64_t number = 0;  // of the tile among the trainable ones
+  for (uint32_t t = 0; t < tiles_.size(); ++t) {
+    if (!tile(t).trainable) continue;
+    const double q = options_.spread;
+    const bool share = std::floor(static_cast<double>(number + 1) * q) > std::floor(static_cast<double>(number) * q);
+    ++number;
+    TileOps& ops = tiles_[t];
+    ops.deferred = options_.placement == Placement::forward ||
+                   (updates_on_guess() && (!options_.commit || (options_.placement == Placement::spread && share)));
+    const uint64_t weights = layout_.weights_extent_bytes(tile(t)), state = layout_.state_extent_bytes(tile(t));
+    const uint64_t wire = tile(t).count * wire_bytes_;
+    const auto make = [&](OpKind kind, Lane lane, uint64_t bytes) {
+      return static_cast<int32_t>(add_tile(kind, lane, {}, t, bytes));
+    };
+    ops.norm = make(OpKind::norm, Lane::update, wire);
+    ops.update = make(OpKind::update, Lane::update, 2 * (weights + state) + wire);
+    if (options_.write_weights) ops.write_weights = make(OpKind::write_weights, Lane::disk_write_weights, weights);
+    if (options_.write_state) ops.write_state = make(OpKind::write_state, Lane::disk_write_state, state);
+    if (resident()) {
+      ops.refresh = make(OpKind::copy_in, Lane::h2d, weights);
+      op(ops.refresh).visit = Visit::update;
+    }
+  }
+}
+
+uint32_t PlanBuilder::add(OpKind kind, Lane lane, Key key) {
+  Op& made = plan_.ops.emplace_back();
+  made.kind = kind;
+  made.lane = lane;
+  made.key = key;
+  return static_cast<uint32_t>(plan_.ops.size() - 1);
+}
+
+uint32_t PlanBuilder::add_tile(OpKind kind, Lane lane, Key key, uint32_t t, uint64_t bytes) {
+  const uint32_t i = add(kind, lane, key);
+  op(i).block = static_cast<int32_t>(tile(t).block);
+  op(i).tile = static_cast<int32_t>(t);
+  op(i).tile_in_block = static_cast<int32_t>(tile(t).index);
+  if (!tile(t).trainable) op(i).tile_in_block += static_cast<int32_t>(block(tile(t).block).trainable_tiles.size());
+  op(i).bytes = bytes;
+  return i;
+}
+
+void PlanBuilder::depend(uint32_t i, int32_t on, uint32_t periods) {
+  if (on >= 0) op(i).deps.push_back({static_cast<uint32_t>(on), periods});
+}
+
+Use PlanBuilder::acquire(uint32_t i, Ring ring) {
+  const Use made{ring, acquired_[static_cast<size_t>(ring)]++, 0};
+  op(i).uses.insert(op(i).uses.begin() + op(i).acquires++, made);
+  return made;
+}
+
+void PlanBuilder::use(uint32_t i, const Use& what, uint32_t periods) {
+  op(i).uses.push_back({what.ring, what.acquisition, periods});
+}
+
+std::vector<uint32_t> PlanBuilder::tiles_of(uint32_t b) const {
+  std::vector<uint32_t> all = block(b).trainable_tiles;
+  all.insert(all.end(), block(b).frozen_tiles.begin(), block(b).frozen_tiles.end());
+  return all;
+}
+
+// The tied head's norm shares its slot with the embedding's matrix: it goes first.
+float PlanBuilder::place_in_slot(uint32_t t) const {
+  const BlockPlace& owner = block(tile(t).block);
+  auto n = static_cast<float>(tile(t).index);
+  if (!tile(t).trainable) n += static_cast<float>(owner.trainable_tiles.size());
+  if (layout_.tied() && tile(t).block == head_) n -= static_cast<float>(owner.trainable_tiles.size() + owner.frozen_tiles.size());
+  return n;
+}
+
+void PlanBuilder::size_rings() {
+  const auto set = [&](Ring ring, uint32_t size) {
+    RingInfo& info = plan_.rings[static_cast<size_t>(ring)];
+    info.size = std::min(size, info.acquisitions);
+  };
+  const auto all = [&](Ring ring) { set(ring, UINT32_MAX); };
+  const PoolSizes& pools = options_.pools;
+  size_weights();
+  set(Ring::state, pools.state != 0 ? pools.state : kStateTiles);
+  set(Ring::gradients, pools.gradients != 0 ? pools.gradients : UINT32_MAX);
+  all(Ring::tied_gradients);
+  set(Ring::device_layer, pools.device_slots != 0 ? pools.device_slots : 2);
+  set(Ring::device_big, 1);
+  all(Ring::device_kept);
+  set(Ring::grad_layer, kLayerGradients);
+  set(Ring::grad_big, kBigGradients);
+}
+
+// The pool of weights tiles is shared out between the ring of held tiles and the other one.
+void PlanBuilder::size_weights() {
+  RingInfo& held = plan_.rings[static_cast<size_t>(Ring::weights_held)];
+  RingInfo& other = plan_.rings[static_cast<size_t>(Ring::weights)];
+  const uint32_t pool = options_.pools.weights;
+  if (held.acquisitions == 0) {
+    other.size = std::min(pool != 0 ? pool : kWeightsTiles, other.acquisitions);
+    return;
+  }
+  if (pool != 0) {
+    other.size = std::min({kWeightsTiles, std::max(1u, pool / 4), other.acquisitions});
+    held.size = std::min(std::max(pool, other.size + 1) - other.size, held.acquisitions);
+    return;
+  }
+  uint32_t layer = 0, largest = 0;
+  for (uint32_t b = 1; b <= head_; ++b) {
+    uint32_t n = 0;
+    for (uint32_t t : block(b).trainable_tiles) n += tiles_[t].held.has_value();
+    if (b < head_) layer = std::max(layer, n);
+    largest = std::max(largest, n);
+  }
+  other.size = std::min(kWeightsTiles, other.acquisitions);
+  held.size = std::min(2 * layer + largest, held.acquisitions);
+}
+
+Plan build_train_plan(const Layout& layout, const PlanOptions& options) {
+  check(layout, options);
+  return PlanBuilder(layout, options, true).build();
+}
+
+Plan build_eval_plan(const Layout& layout, const PlanOptions& options) {
+  SLUICE_CHECK(options.micro_batches > 0 && options.lane_width > 0);
+  return PlanBuilder(layout, options, false).build();
+}
+
+}  // namespace sluice::offload
