@@ -1,5 +1,5 @@
 // The durable home of weights and optimizer state: slots of preallocated files, checksum tables, an atomic commit.
-// Bytes: docs/store_format.md. State machine: the same page, "State machine".
+// Bytes and state machine: docs/store_format.md.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -7,37 +7,34 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "io/disk_queue.h"
 #include "io/file.h"
 #include "offload/layout.h"
+#include "offload/store_extent.h"
+#include "offload/store_record.h"
 
 namespace sluice::offload {
 
 enum class Durable : uint8_t { step, checkpoint, none };
 
-// What a record carries beside the bytes; fixed size, little endian on disk.
-struct StepMeta {
-  uint64_t step = 0;     // completed steps
-  uint64_t samples = 0;  // consumed, global
-  uint64_t tokens = 0;
-  uint64_t seed = 0;
-  uint64_t skipped = 0;  // steps skipped for non-finite gradients
-  double lr = 0;
-  // room for loss-scaler state
-};
-
 struct StoreOptions {
   std::filesystem::path run_dir;             // holds store/SUPER and store/layout.json
-  std::vector<std::filesystem::path> paths;  // drives for slot files; empty: run_dir/store. One for now: more is Error(config)
+  std::vector<std::filesystem::path> paths;  // existing folders, one a drive, for slot files; empty: run_dir/store.
+                                             // One for now: more is Error(config)
   Durable durable = Durable::step;
-  std::string model_digest;                  // hex; of the source model. Another model: Error(disk)
-  double lock_seconds = 30;
-  bool verify_on_open = false;               // always verify the whole published slot
-};
+  std::string model_digest;     // hex; of the source model. Another model: Error(disk)
+  double lock_seconds = 30;     // how long to wait for a lock that another process holds
+  bool verify_on_open = false;  // always verify the whole published slot
+  // Bytes done and in all, while creating or verifying; caller's thread.
+  std::function<void(uint64_t done, uint64_t total)> progress;
 
-enum class Part : uint8_t { weights, state };
+  // Tests. Called with the name of each point of the protocol that is passed (store_failpoint.h); may throw or end the process.
+  std::function<void(std::string_view name)> failpoint;
+  io::FileObserver* observer = nullptr;  // told of every change made to files; must outlive the store
+};
 
 struct Extent {
   const io::File* file = nullptr;
@@ -51,49 +48,54 @@ struct OpenReport {
   std::vector<std::string> notes;  // damaged other record, verified slot, cleared leftovers, ...
 };
 
-// One rank. Not thread-safe except extent() and set_hash() (different tiles). Errors: Error(disk), with what, where, and what to do.
+// One rank. Not thread-safe except extent(), published(), target() and set_hash() (different tiles). Errors: Error(disk), with what,
+// where, and what to do. After an error in begin_writes, prepare, publish, skip or close the store refuses every further change:
+// end the process and open again, which finds out what became durable.
 class Store {
  public:
   static bool exists(const std::filesystem::path& run_dir);
 
   // CREATE. `fill` is called for every tile in order, with host buffers of the extent sizes to fill with the initial weights
-  // extent and the lo field (zero-filled before the call; m and v stay unwritten = zero); frozen tiles: weights only, into the
-  // base file. Peak memory: one tile. On any error nothing is left behind but what existed before.
+  // extent and the lo field (zero-filled before the call; m and v stay unwritten = zero; no lo in fp32); frozen tiles: weights
+  // only, into the base file. Peak memory: one tile. On any error nothing is left behind but what existed before. An existing store is
+  // Error(config); too little space Error(disk) before anything is written.
   using Fill = std::function<void(const Tile& tile, std::span<std::byte> weights, std::span<std::byte> lo)>;
   static std::unique_ptr<Store> create(const StoreOptions& options, const Layout& layout, const StepMeta& meta, const Fill& fill);
 
-  // OPEN, exclusive. Leaves the store untouched when it refuses.
+  // OPEN, exclusive. Leaves the store untouched when it refuses. Another model, a held lock, damage: Error(disk). Another schema,
+  // tile, trainable set, placement or number of slots: Error(config) naming the stored value. report may be null.
   static std::unique_ptr<Store> open(const StoreOptions& options, const Layout& layout, OpenReport* report);
   // Read-only view of the published generation under shared locks (export, eval, inspect). Refuses, naming the holder,
-  // while a run holds the store.
-  static std::unique_ptr<Store> open_read_only(const std::filesystem::path& run_dir, const Layout& layout, OpenReport* report);
+  // while a run holds the store. paths: where to look for slot files that were moved; empty: where they were created.
+  static std::unique_ptr<Store> open_read_only(const std::filesystem::path& run_dir, const Layout& layout, OpenReport* report,
+                                               const std::vector<std::filesystem::path>& paths = {});
 
-  virtual ~Store() = default;  // releases locks; with durable none and a clean close() the dirty mark is already cleared
+  virtual ~Store() = default;  // releases the locks; publishes nothing
 
-  virtual StepMeta meta() const = 0;      // of the published record
-  virtual uint64_t generation() const = 0;
-  virtual int published() const = 0;      // slot
-  virtual int target() const = 0;         // slot that the next generation is written to (durable none: the same)
+  virtual StepMeta meta() const = 0;        // of the published record
+  virtual uint64_t generation() const = 0;  // of the published slot; skips keep it
+  virtual int published() const = 0;        // slot
+  virtual int target() const = 0;  // slot that the next generation is written to (durable none: the same). Changes in publish()
   virtual Extent extent(int slot, uint32_t tile, Part part) const = 0;  // tile: index into layout.tiles(); frozen: base file, any slot
-  virtual uint64_t hash(int slot, uint32_t tile, Part part) const = 0;  // of the table (published slot, or as set)
-  virtual void set_hash(uint32_t tile, Part part, uint64_t hash) = 0;   // for the target slot, next generation
+  virtual uint64_t hash(int slot, uint32_t tile, Part part) const = 0;  // of the table (published slot), or as set (target)
+  virtual void set_hash(uint32_t tile, Part part, uint64_t hash) = 0;   // for the target slot, next generation; last call wins
 
-  // Must precede the first write into the target slot after create, open or a commit (durable none: durable dirty mark).
+  // Must precede the first write into the target slot after create, open or a commit, and come after publish() of the commit
+  // before (durable none: durable dirty mark). Again before the commit: nothing happens.
   virtual void begin_writes() = 0;
-  // C2: tables and header of the target, fdatasync of its files. All extents have been written and every hash set.
+  // C2: tables and header of the target, fdatasync of its files. All extents have been written and every hash set since the last
+  // commit (or skip). Not with durable none.
   virtual void prepare(const StepMeta& meta) = 0;
   // C3-C5: publish what was prepared; returns when durable. The target becomes the published slot.
   virtual void publish() = 0;
-  // SKIP: publish the same slot and generation with new meta.
+  // SKIP: publish the same slot and generation with new meta. What was written to the target is garbage. Only with durable step;
+  // otherwise nothing happens, and the skip travels with the meta of the next commit.
   virtual void skip(const StepMeta& meta) = 0;
-  // Clean exit. durable none: flush and clear the dirty mark (meta is stored).
+  // Clean exit. durable none: flush and clear the dirty mark (meta is stored). Otherwise nothing is published.
   virtual void close(const StepMeta& meta) = 0;
-  // Reads and checks the whole published slot against its table. Error(disk) naming the first bad extent.
+  // Reads and checks the whole published slot, and the base file, against their tables. Error(disk) naming the first bad extent.
   virtual void verify() = 0;
-  virtual std::vector<const io::File*> files() const = 0;
+  virtual std::vector<const io::File*> files() const = 0;  // of extents
 };
-
-// Hash of an extent from its fields' leaf hashes, in (field, leaf) order.
-uint64_t extent_hash(std::span<const uint64_t> leaf_hashes);
 
 }  // namespace sluice::offload
