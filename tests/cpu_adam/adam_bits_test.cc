@@ -1,0 +1,170 @@
+// The bits of an update depend on nothing but its inputs: not on target, alignment, length of the run, or threads.
+#include <thread>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "tests/cpu_adam/tile_case.h"
+
+namespace sluice::cpu_adam {
+namespace {
+
+void expect_equal_targets(const TileCase& c) {
+  TileData reference(c);
+  LeafHashes reference_hashes;
+  CpuAdam({.threads = 1, .target = Target::scalar}).update(reference.update(&reference_hashes));
+  for (Target target : all_targets()) {
+    TileData data(c);
+    LeafHashes hashes;
+    CpuAdam({.threads = 1, .target = target}).update(data.update(&hashes));
+    ASSERT_TRUE(data.same_bits(reference)) << name(target) << " count " << c.count << " shift " << c.shift << " split " << c.split
+                                           << " raw " << c.raw_bits << " second " << c.grad2.has_value();
+    ASSERT_EQ(hashes.weights, reference_hashes.weights);
+    ASSERT_EQ(hashes.lo, reference_hashes.lo);
+    ASSERT_EQ(hashes.m, reference_hashes.m);
+    ASSERT_EQ(hashes.v, reference_hashes.v);
+  }
+}
+
+struct Kind {
+  bool split;
+  GradType grad;
+  std::optional<GradType> grad2;
+};
+const Kind kKinds[] = {
+    {true, GradType::bf16, {}},          {true, GradType::fp32, {}},
+    {true, GradType::bf16, GradType::bf16}, {true, GradType::fp32, GradType::bf16},
+    {false, GradType::bf16, {}},         {false, GradType::fp32, {}},
+    {false, GradType::bf16, GradType::fp32}, {false, GradType::fp32, GradType::fp32},
+};
+
+TEST(AdamBits, TargetsAgreeAtEveryShortLengthAndAlignment) {
+  for (const Kind& kind : kKinds)
+    for (size_t count = 0; count <= 35; ++count)
+      for (size_t shift : {0, 1, 3}) {
+        expect_equal_targets({.count = count, .shift = shift, .split = kind.split, .grad = kind.grad, .grad2 = kind.grad2, .seed = count + 1});
+        if (HasFatalFailure()) return;
+      }
+}
+
+TEST(AdamBits, TargetsAgreeAroundALeaf) {
+  for (size_t count : {kLeaf - 1, kLeaf, kLeaf + 17, 2 * kLeaf + 129})
+    for (bool split : {true, false}) {
+      expect_equal_targets({.count = count, .shift = 1, .split = split, .seed = count});
+      if (HasFatalFailure()) return;
+    }
+}
+
+// NaN of any payload, infinities, subnormals, negative v.
+TEST(AdamBits, TargetsAgreeOnArbitraryBitPatterns) {
+  for (const Kind& kind : kKinds) {
+    expect_equal_targets({.count = 20011, .split = kind.split, .grad = kind.grad, .grad2 = kind.grad2, .raw_bits = true, .seed = 5});
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(AdamBits, TargetsAgreeWithL2AndWithoutBiasCorrection) {
+  const StepGroup l2 = make_step_group({.lr = 1e-2, .eps = 1e-6, .weight_decay = 0.05, .decoupled = false}, 3);
+  const StepGroup plain = make_step_group({.lr = 1e-2, .eps = 0, .bias_correction = false}, 3);
+  for (const StepGroup& group : {l2, plain}) {
+    expect_equal_targets({.count = 5003, .split = true, .groups = {group}});
+    expect_equal_targets({.count = 5003, .split = false, .raw_bits = true, .groups = {group}});
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(AdamBits, ThreadsDoNotChangeBits) {
+  const TileCase c{.count = 6 * kLeaf + 777, .grad2 = GradType::bf16, .spans = {{3, kLeaf, 0}, {kLeaf + 50, 4 * kLeaf + 1000, 0}}};
+  TileData reference(c);
+  LeafHashes reference_hashes;
+  CpuAdam({.threads = 1}).update(reference.update(&reference_hashes));
+  for (int threads : {0, 2, 3, 8}) {
+    TileData data(c);
+    LeafHashes hashes;
+    CpuAdam({.threads = threads}).update(data.update(&hashes));
+    EXPECT_TRUE(data.same_bits(reference)) << threads;
+    EXPECT_EQ(hashes.weights, reference_hashes.weights);
+    EXPECT_EQ(hashes.v, reference_hashes.v);
+  }
+}
+
+TEST(AdamBits, CallsFromSeveralThreadsDoNotMeet) {
+  const TileCase c{.count = 3 * kLeaf + 5};
+  TileData reference(c);
+  const CpuAdam adam({.threads = 2});
+  adam.update(reference.update());
+  std::vector<TileData> tiles(3, TileData(c));
+  {
+    std::vector<std::jthread> callers;
+    for (TileData& tile : tiles) callers.emplace_back([&] { adam.update(tile.update()); });
+  }
+  for (const TileData& tile : tiles) EXPECT_TRUE(tile.same_bits(reference));
+}
+
+TEST(AdamBits, LeafHashesAreXxh3OfTheUpdatedElements) {
+  for (bool split : {true, false}) {
+    const TileCase c{.count = 2 * kLeaf + 1000, .split = split, .spans = {{128, 1000, 0}, {kLeaf + 7, kLeaf, 0}}};
+    TileData data(c);
+    LeafHashes hashes;
+    CpuAdam({.threads = 2}).update(data.update(&hashes));
+    const auto expect = [&](const std::vector<uint64_t>& got, auto& field) {
+      ASSERT_EQ(got.size(), 3u);
+      for (size_t leaf = 0; leaf < 3; ++leaf) {
+        const size_t count = std::min(kLeaf, c.count - leaf * kLeaf);
+        EXPECT_EQ(got[leaf], base::xxh3(field.data() + leaf * kLeaf, count * sizeof(field[0]))) << leaf;
+      }
+    };
+    if (split) {
+      expect(hashes.weights, data.hi);
+      expect(hashes.lo, data.lo);
+    } else {
+      expect(hashes.weights, data.p);
+      EXPECT_TRUE(hashes.lo.empty());
+    }
+    expect(hashes.m, data.m);
+    expect(hashes.v, data.v);
+  }
+}
+
+TEST(AdamBits, Fp32AndSplitStateHoldTheSameMaster) {
+  TileCase c{.count = 10007, .seed = 3};
+  TileData split(c);
+  c.split = false;
+  TileData plain(c);
+  const CpuAdam adam({.threads = 1});
+  for (int step = 0; step < 20; ++step) {
+    adam.update(split.update());
+    adam.update(plain.update());
+  }
+  for (size_t i = 0; i < c.count; ++i) ASSERT_EQ(std::bit_cast<uint32_t>(split.master(i)), std::bit_cast<uint32_t>(plain.p[i])) << i;
+  EXPECT_TRUE(split.m.same_bits(plain.m));
+  EXPECT_TRUE(split.v.same_bits(plain.v));
+}
+
+TEST(AdamBits, TheSecondGradientIsAddedInFp32) {
+  TileCase c{.count = 3001, .grad2 = GradType::bf16};
+  TileData tied(c);
+  c.grad = GradType::fp32;
+  c.grad2.reset();
+  TileData summed(c);
+  for (size_t i = 0; i < c.count; ++i) summed.grad32[i] = tied.gradient_sum(i);
+  const CpuAdam adam({.threads = 1});
+  adam.update(tied.update());
+  adam.update(summed.update());
+  EXPECT_TRUE(tied.hi.same_bits(summed.hi));
+  EXPECT_TRUE(tied.lo.same_bits(summed.lo));
+  EXPECT_TRUE(tied.v.same_bits(summed.v));
+}
+
+TEST(AdamOptions, AreChecked) {
+  EXPECT_THROW(CpuAdam({.threads = -1}), base::Error);
+  EXPECT_TRUE(is_supported(Target::best));
+  EXPECT_TRUE(is_supported(Target::scalar));
+  for (Target target : {Target::avx2, Target::avx512}) {
+    if (is_supported(target)) continue;
+    EXPECT_THROW(CpuAdam({.target = target}), base::Error);
+  }
+  EXPECT_EQ(CpuAdam({.threads = 2, .target = Target::scalar}).describe(), "scalar, 2 threads");
+}
+
+}  // namespace
+}  // namespace sluice::cpu_adam
