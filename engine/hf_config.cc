@@ -1,1 +1,308 @@
-// To be written.
+#include "engine/hf_config.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <unordered_map>
+
+#include "engine/plain_file.h"
+
+namespace sluice::engine {
+namespace {
+
+using base::ErrorKind;
+using base::fail;
+using Json = nlohmann::ordered_json;
+
+// Keys that the functions below read.
+constexpr std::array kRead = {
+    "architectures", "model_type", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+    "num_key_value_heads", "head_dim", "vocab_size", "max_position_embeddings", "rms_norm_eps", "rope_theta", "rope_scaling",
+    "rope_parameters", "tie_word_embeddings", "attention_bias", "mlp_bias", "pad_token_id", "bos_token_id", "eos_token_id",
+    "torch_dtype", "dtype", "initializer_range", "quantization_config", "sliding_window"};
+
+// Keys that say nothing about the numbers of training.
+constexpr std::array kHarmless = {
+    "_name_or_path", "_attn_implementation", "_attn_implementation_autoset", "attn_implementation", "transformers_version",
+    "transformers.js_config", "unsloth_version", "unsloth_fixed", "use_cache", "is_llama_config", "max_window_layers",
+    "output_attentions", "output_hidden_states", "output_scores", "return_dict", "return_dict_in_generate", "torchscript",
+    "id2label", "label2id", "num_labels", "problem_type", "finetuning_task", "task_specific_params", "tokenizer_class", "prefix",
+    "tf_legacy_loss", "use_bfloat16", "sep_token_id", "decoder_start_token_id", "temperature", "top_k", "top_p", "typical_p",
+    "max_length", "min_length", "max_new_tokens", "do_sample", "early_stopping", "num_beams", "num_beam_groups",
+    "num_return_sequences", "diversity_penalty", "length_penalty", "repetition_penalty", "encoder_no_repeat_ngram_size",
+    "no_repeat_ngram_size", "bad_words_ids", "begin_suppress_tokens", "suppress_tokens", "forced_bos_token_id",
+    "forced_eos_token_id", "remove_invalid_values", "exponential_decay_length_penalty"};
+
+// Keys that change numbers unless they have one of these values (JSON), which is what we implement.
+const std::unordered_map<std::string_view, std::vector<Json>>& neutral_values() {
+  static const std::unordered_map<std::string_view, std::vector<Json>> table = {
+      {"hidden_act", {"silu"}},
+      {"attention_dropout", {0, nullptr}},
+      {"attn_pdrop", {0, nullptr}},
+      {"resid_pdrop", {0, nullptr}},
+      {"embd_pdrop", {0, nullptr}},
+      {"hidden_dropout", {0, nullptr}},
+      {"pretraining_tp", {1, nullptr}},
+      {"partial_rotary_factor", {1, nullptr}},
+      {"rope_interleaved", {false, nullptr}},
+      {"use_sliding_window", {false, nullptr}},
+      {"chunk_size_feed_forward", {0}},
+      {"pruned_heads", {Json::object(), nullptr}},
+      {"is_decoder", {false, true}},
+      {"is_encoder_decoder", {false}},
+      {"add_cross_attention", {false}},
+      {"cross_attention_hidden_size", {nullptr}},
+      {"tie_encoder_decoder", {false}},
+  };
+  return table;
+}
+
+// Typed access to one object of the file, with its name in every message.
+class Keys {
+ public:
+  Keys(const Json& json, std::string where) : json_(json), where_(std::move(where)) {}
+
+  const std::string& where() const { return where_; }
+  bool has(const char* key) const { return json_.contains(key) && !json_.at(key).is_null(); }
+
+  int64_t integer(const char* key, std::optional<int64_t> otherwise = {}) const {
+    if (!has(key)) {
+      if (otherwise) return *otherwise;
+      fail(ErrorKind::model, "{}: the key {} is missing", where_, key);
+    }
+    const Json& value = json_.at(key);
+    const bool fits = value.is_number_integer() && (!value.is_number_unsigned() || value.get<uint64_t>() <= INT64_MAX);
+    if (!fits) wrong(key, "an integer");
+    return value.get<int64_t>();
+  }
+  int64_t positive(const char* key, std::optional<int64_t> otherwise = {}) const {
+    const int64_t value = integer(key, otherwise);
+    if (value <= 0 || value > int64_t{1} << 31) wrong(key, "between 1 and 2^31");
+    return value;
+  }
+  double number(const char* key, std::optional<double> otherwise = {}) const {
+    if (!has(key)) {
+      if (otherwise) return *otherwise;
+      fail(ErrorKind::model, "{}: the key {} is missing", where_, key);
+    }
+    if (!json_.at(key).is_number()) wrong(key, "a number");
+    return json_.at(key).get<double>();
+  }
+  double positive_number(const char* key, std::optional<double> otherwise = {}) const {
+    const double value = number(key, otherwise);
+    if (!(value > 0)) wrong(key, "above 0");
+    return value;
+  }
+  bool boolean(const char* key, bool otherwise) const {
+    if (!has(key)) return otherwise;
+    if (!json_.at(key).is_boolean()) wrong(key, "true or false");
+    return json_.at(key).get<bool>();
+  }
+  std::string text(const char* key) const {
+    if (!has(key)) return "";
+    if (!json_.at(key).is_string()) wrong(key, "a string");
+    return json_.at(key).get<std::string>();
+  }
+  [[noreturn]] void wrong(const char* key, const char* wanted) const {
+    fail(ErrorKind::model, "{}: {} is {}, it must be {}", where_, key, json_.at(key).dump(), wanted);
+  }
+
+ private:
+  const Json& json_;
+  const std::string where_;
+};
+
+std::string read_architecture(const Json& json, const Keys& keys) {
+  std::string name;
+  if (keys.has("architectures")) {
+    const Json& list = json.at("architectures");
+    if (!list.is_array() || list.empty() || !list[0].is_string()) keys.wrong("architectures", "a list of names");
+    name = list[0].get<std::string>();
+  } else if (const std::string type = keys.text("model_type"); type == "llama" || type == "mistral") {
+    name = type == "llama" ? "LlamaForCausalLM" : "MistralForCausalLM";
+  } else {
+    name = type.empty() ? "(neither architectures nor model_type is given)" : type;
+  }
+  if (name != "LlamaForCausalLM" && name != "MistralForCausalLM")
+    fail(ErrorKind::model, "{}: the model family {} is not supported; supported are LlamaForCausalLM and MistralForCausalLM",
+         keys.where(), name);
+  return name;
+}
+
+void check_keys(const Json& json, const std::string& where, bool mistral) {
+  if (const auto it = json.find("quantization_config"); it != json.end() && !it->is_null())
+    fail(ErrorKind::model, "{}: quantised source (quantization_config is set); training needs the weights in bf16, fp16 or fp32",
+         where);
+  if (const auto it = json.find("sliding_window"); it != json.end() && !it->is_null())
+    fail(ErrorKind::model, "{}: sliding_window is {}; attention windows are not supported (null is)", where, it->dump());
+  if (const auto it = json.find("layer_types"); it != json.end() && !it->is_null())
+    for (const Json& type : *it)
+      if (type != "full_attention")
+        fail(ErrorKind::model, "{}: layer_types holds {}; only full_attention is supported", where, type.dump());
+  for (const auto& [key, value] : json.items()) {
+    if (const auto it = neutral_values().find(key); it != neutral_values().end()) {
+      if (std::find(it->second.begin(), it->second.end(), value) == it->second.end())
+        fail(ErrorKind::model, "{}: {} is {}; only {} is supported", where, key, value.dump(), it->second[0].dump());
+    } else if (mistral && (key == "attention_bias" || key == "mlp_bias") && value != false && !value.is_null()) {
+      fail(ErrorKind::model, "{}: {} is {}, but MistralForCausalLM has no biases", where, key, value.dump());
+    } else if (key != "layer_types" && std::find(kRead.begin(), kRead.end(), key) == kRead.end() &&
+               std::find(kHarmless.begin(), kHarmless.end(), key) == kHarmless.end()) {
+      fail(ErrorKind::model, "{}: the key {} ({}) is not known here and might change numbers; remove it if it is only a note",
+           where, key, value.dump().substr(0, 80));
+    }
+  }
+}
+
+struct Rope {
+  std::optional<double> theta;
+  std::optional<RopeScaling> scaling;
+};
+
+// rope_scaling (v4), or rope_parameters (v5), which holds rope_theta as well.
+Rope parse_rope(const Json& json, const std::string& where) {
+  if (!json.is_object()) fail(ErrorKind::model, "{} is {}, it must be an object", where, json.dump());
+  const Keys keys(json, where);
+  if (json.contains("full_attention") || json.contains("sliding_attention"))
+    fail(ErrorKind::model, "{}: rotary settings per layer type are not supported", where);
+  const std::string type = keys.has("rope_type") ? keys.text("rope_type") : keys.text("type");
+  if (keys.has("type") && keys.text("type") != type)
+    fail(ErrorKind::model, "{}: rope_type and type disagree: {} and {}", where, type, keys.text("type"));
+  Rope rope;
+  if (keys.has("rope_theta")) rope.theta = keys.positive_number("rope_theta");
+  RopeScaling scaling;
+  std::vector<std::string_view> known = {"rope_type", "type", "rope_theta"};
+  if (type == "linear") {
+    scaling.type = RopeScaling::Type::linear;
+    scaling.factor = keys.positive_number("factor");
+    known.insert(known.end(), {"factor", "original_max_position_embeddings"});
+  } else if (type == "llama3") {
+    scaling.type = RopeScaling::Type::llama3;
+    scaling.factor = keys.positive_number("factor");
+    scaling.low_freq_factor = keys.positive_number("low_freq_factor");
+    scaling.high_freq_factor = keys.positive_number("high_freq_factor");
+    scaling.original_max_position = keys.positive("original_max_position_embeddings");
+    if (scaling.high_freq_factor <= scaling.low_freq_factor) keys.wrong("high_freq_factor", "above low_freq_factor");
+    known.insert(known.end(), {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"});
+  } else if (!type.empty() && type != "default") {
+    fail(ErrorKind::model, "{}: rope type {} is not supported; supported are default, linear and llama3", where, type);
+  }
+  rope.scaling = scaling;
+  for (const auto& [key, value] : json.items()) {
+    const bool neutral = value.is_null() || (key == "partial_rotary_factor" && value == 1) ||
+                         (key == "attention_factor" && value == 1);
+    if (!neutral && std::find(known.begin(), known.end(), key) == known.end())
+      fail(ErrorKind::model, "{}: the key {} ({}) is not known for rope type {}", where, key, value.dump(),
+           type.empty() ? "default" : type);
+  }
+  return rope;
+}
+
+void read_rope(const Json& json, const Keys& keys, HfConfig& config) {
+  Rope old_keys, new_keys;
+  if (keys.has("rope_theta")) old_keys.theta = keys.positive_number("rope_theta");
+  if (keys.has("rope_scaling")) {
+    const Rope rope = parse_rope(json.at("rope_scaling"), keys.where() + ": rope_scaling");
+    old_keys.scaling = rope.scaling;
+    if (rope.theta && old_keys.theta && *rope.theta != *old_keys.theta)
+      fail(ErrorKind::model, "{}: rope_scaling.rope_theta and rope_theta disagree", keys.where());
+    if (rope.theta) old_keys.theta = rope.theta;
+  } else if (json.contains("rope_scaling")) {
+    old_keys.scaling = RopeScaling{};
+  }
+  if (keys.has("rope_parameters")) new_keys = parse_rope(json.at("rope_parameters"), keys.where() + ": rope_parameters");
+
+  if (new_keys.theta && old_keys.theta && *new_keys.theta != *old_keys.theta)
+    fail(ErrorKind::model, "{}: rope_parameters.rope_theta {} and rope_theta {} disagree", keys.where(), *new_keys.theta,
+         *old_keys.theta);
+  if (new_keys.scaling && old_keys.scaling && *new_keys.scaling != *old_keys.scaling)
+    fail(ErrorKind::model, "{}: rope_parameters and rope_scaling disagree", keys.where());
+  const std::optional<double> theta = new_keys.theta ? new_keys.theta : old_keys.theta;
+  if (!theta)
+    fail(ErrorKind::model,
+         "{}: neither rope_parameters.rope_theta nor rope_theta is given; add \"rope_theta\": 10000.0 if the model was trained "
+         "with that (Llama 1 and 2 were)",
+         keys.where());
+  config.rope_theta = *theta;
+  config.rope_scaling = new_keys.scaling.value_or(old_keys.scaling.value_or(RopeScaling{}));
+}
+
+void read_sizes(const Keys& keys, HfConfig& config) {
+  config.hidden = keys.positive("hidden_size");
+  config.intermediate = keys.positive("intermediate_size");
+  config.layers = keys.positive("num_hidden_layers");
+  if (config.layers > 65536) keys.wrong("num_hidden_layers", "at most 65536");
+  config.heads = keys.positive("num_attention_heads");
+  config.kv_heads = keys.positive("num_key_value_heads", config.heads);
+  config.vocab = keys.positive("vocab_size");
+  config.max_positions = keys.positive("max_position_embeddings", 2048);
+  if (!keys.has("head_dim") && config.hidden % config.heads != 0)
+    fail(ErrorKind::model, "{}: hidden_size {} is not a multiple of num_attention_heads {}, and head_dim is not given",
+         keys.where(), config.hidden, config.heads);
+  config.head_dim = keys.positive("head_dim", config.hidden / config.heads);
+  if (config.heads % config.kv_heads != 0)
+    fail(ErrorKind::model, "{}: num_attention_heads {} is not a multiple of num_key_value_heads {}", keys.where(), config.heads,
+         config.kv_heads);
+  if (config.head_dim % 2 != 0)
+    fail(ErrorKind::model, "{}: head_dim {} is odd; rotary embeddings need pairs", keys.where(), config.head_dim);
+}
+
+void read_tokens(const Json& json, const Keys& keys, HfConfig& config) {
+  if (keys.has("pad_token_id")) {
+    const int64_t pad = keys.integer("pad_token_id");
+    if (pad < -config.vocab || pad >= config.vocab) keys.wrong("pad_token_id", "inside the vocabulary");
+    config.pad_token = pad < 0 ? pad + config.vocab : pad;
+  }
+  if (keys.has("bos_token_id")) config.bos_token = keys.integer("bos_token_id");
+  if (!keys.has("eos_token_id")) return;
+  const Json& eos = json.at("eos_token_id");
+  for (const Json& id : eos.is_array() ? eos : Json::array({eos})) {
+    if (!id.is_number_integer()) keys.wrong("eos_token_id", "an integer or a list of them");
+    config.eos_tokens.push_back(id.get<int64_t>());
+  }
+}
+
+std::string read_dtype(const Keys& keys) {
+  const auto plain = [&](const char* key) {
+    const std::string text = keys.text(key);
+    return text.starts_with("torch.") ? text.substr(6) : text;
+  };
+  const std::string v4 = plain("torch_dtype"), v5 = plain("dtype");
+  if (!v4.empty() && !v5.empty() && v4 != v5)
+    fail(ErrorKind::model, "{}: dtype {} and torch_dtype {} disagree", keys.where(), v5, v4);
+  return v5.empty() ? v4 : v5;
+}
+
+}  // namespace
+
+HfConfig parse_hf_config(const Json& json, const std::string& where) {
+  if (!json.is_object()) fail(ErrorKind::model, "{} does not hold a JSON object", where);
+  const Keys keys(json, where);
+  HfConfig config;
+  config.raw = json;
+  config.architecture = read_architecture(json, keys);
+  check_keys(json, where, config.architecture == "MistralForCausalLM");
+  read_sizes(keys, config);
+  config.norm_eps = keys.positive_number("rms_norm_eps", 1e-6);
+  read_rope(json, keys, config);
+  config.tied = keys.boolean("tie_word_embeddings", false);
+  config.attention_bias = keys.boolean("attention_bias", false);
+  config.mlp_bias = keys.boolean("mlp_bias", false);
+  read_tokens(json, keys, config);
+  config.dtype = read_dtype(keys);
+  config.initializer_range = keys.number("initializer_range", 0.02);
+  return config;
+}
+
+HfConfig read_hf_config(const std::filesystem::path& folder) {
+  if (!std::filesystem::is_directory(folder))
+    fail(ErrorKind::model, "the model folder {} does not exist", folder.string());
+  const std::filesystem::path path = folder / "config.json";
+  if (!std::filesystem::exists(path))
+    fail(ErrorKind::model, "{} has no config.json; it is not a Hugging Face model folder", folder.string());
+  const std::string text = read_text_file(path, ErrorKind::model, 16u << 20);
+  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) fail(ErrorKind::model, "{} is not valid JSON", path.string());
+  return parse_hf_config(json, path.string());
+}
+
+}  // namespace sluice::engine

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -14,6 +15,7 @@ struct RopeScaling {  // llama3 or linear; see docs/design.md for the formula
   enum class Type { none, linear, llama3 } type = Type::none;
   double factor = 1, low_freq_factor = 1, high_freq_factor = 4;
   int64_t original_max_position = 0;
+  bool operator==(const RopeScaling&) const = default;
 };
 
 struct HfConfig {
@@ -22,9 +24,10 @@ struct HfConfig {
   double norm_eps = 1e-6, rope_theta = 0;
   RopeScaling rope_scaling;
   bool tied = false, attention_bias = false, mlp_bias = false;
-  std::optional<int64_t> pad_token, bos_token;
+  std::optional<int64_t> pad_token;  // 0 .. vocab - 1, also where the file counts from the end (-1)
+  std::optional<int64_t> bos_token;
   std::vector<int64_t> eos_tokens;
-  std::string dtype;         // "bfloat16", "float32", ... of the stored weights
+  std::string dtype;  // "bfloat16", "float32", ... of the stored weights; empty when the file does not say
   double initializer_range = 0.02;
   nlohmann::ordered_json raw;  // the file as it was
 };
