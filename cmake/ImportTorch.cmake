@@ -17,8 +17,8 @@ set_target_properties(torch::torch_cpu PROPERTIES IMPORTED_LOCATION ${SLUICE_TOR
 add_library(torch::cpu INTERFACE IMPORTED)
 # -idirafter: the wheel ships its own fmt; ours must win.
 target_compile_options(torch::cpu INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:SHELL:-idirafter ${SLUICE_TORCH_DIR}/include>
-  $<$<COMPILE_LANGUAGE:CXX>:SHELL:-idirafter ${SLUICE_TORCH_DIR}/include/torch/csrc/api/include>)
+  $<$<COMPILE_LANGUAGE:CXX>:-idirafter${SLUICE_TORCH_DIR}/include>
+  $<$<COMPILE_LANGUAGE:CXX>:-idirafter${SLUICE_TORCH_DIR}/include/torch/csrc/api/include>)
 target_compile_definitions(torch::cpu INTERFACE _GLIBCXX_USE_CXX11_ABI=1)
 target_link_libraries(torch::cpu INTERFACE torch::torch_cpu torch::c10)
 # The wheel's libraries find CUDA, when they need it, by the loader's cache; the linker need not resolve that.
