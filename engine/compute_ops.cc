@@ -1,0 +1,112 @@
+#include "engine/compute_ops.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+
+namespace sluice::engine {
+
+using offload::OpKind;
+using offload::Ring;
+
+ComputeOps::ComputeOps(Model& model, const StepShape& shape, StepBuffers& buffers, const Options& options)
+    : model_(model),
+      shape_(shape),
+      buffers_(buffers),
+      options_(options),
+      head_(static_cast<uint32_t>(shape.layout().blocks().size() - 1)),
+      graphs_(size_t{options.keep_graphs} * shape.options().micro_batches) {}
+
+void ComputeOps::enqueue(const offload::OpRun& run, Step& step, gpu::Stream& stream) {
+  const auto micro = static_cast<uint32_t>(run.op().micro);
+  if (run.op().kind == OpKind::forward && run.op().block == 0) {
+    const auto& ids = step.micro[micro].ids;
+    stream.copy_in(static_cast<std::byte*>(buffers_.tokens(micro).data_ptr()),
+                   reinterpret_cast<const std::byte*>(ids.data()), ids.size() * sizeof(int64_t));
+  }
+  stream.enqueue([this, run, &step] {
+    switch (run.op().kind) {
+      case OpKind::forward: return forward(run, step);
+      case OpKind::loss: return loss(run, step);
+      case OpKind::backward: return backward(run, step);
+      default: base::fail(base::ErrorKind::bug, "{} is no compute operation", run.plan->name(run.index));
+    }
+  });
+}
+
+BlockWeights ComputeOps::weights(const offload::OpRun& run, uint32_t block, bool with_gradient) const {
+  // A tied loss names two blocks: the head's norm in a layer's slot, the embedding in the big one.
+  const bool big = shape_.layout().blocks()[block].kind == offload::BlockKind::embedding ||
+                   (block == head_ && !shape_.layout().tied());
+  BlockWeights w;
+  if (shape_.resident()) {
+    w.flat = buffers_.resident(block);
+  } else {
+    for (const Ring ring : {Ring::device_layer, Ring::device_kept, Ring::device_big})
+      if (const offload::Use* use = find_use(run.op(), ring); use != nullptr && (ring == Ring::device_big) == big)
+        w.flat = buffers_.slot(ring, run.plan->buffer(*use, run.period), block);
+  }
+  if (with_gradient) {
+    const Ring ring = big ? Ring::grad_big : Ring::grad_layer;
+    if (const offload::Use* use = find_use(run.op(), ring); use != nullptr) {
+      w.grad = buffers_.gradient(ring, run.plan->buffer(*use, run.period), block);
+      if (run.op().micro == 0) w.grad.zero_();
+    }
+  }
+  return w;
+}
+
+MicroBatch ComputeOps::batch(const Step& step, uint32_t micro) const {
+  const at::Tensor ids = buffers_.tokens(micro);
+  const HostMicroBatch& host = step.micro[micro];
+  return {ids.select(0, 0), ids.select(0, 1), ids.select(0, 2), host.pieces, host.trained};
+}
+
+bool ComputeOps::keeps_graph(uint32_t block) const {
+  return options_.training && block > 0 && block < head_ && block + options_.keep_graphs >= head_;
+}
+
+LayerGraph& ComputeOps::graph(uint32_t block, uint32_t micro) {
+  return graphs_.at(size_t{block + options_.keep_graphs - head_} * shape_.options().micro_batches + micro);
+}
+
+void ComputeOps::forward(const offload::OpRun& run, Step& step) {
+  const auto block = static_cast<uint32_t>(run.op().block), micro = static_cast<uint32_t>(run.op().micro);
+  const BlockWeights w = weights(run, block, false);
+  at::Tensor output = buffers_.boundary(block + 1, micro);
+  if (block == 0) {
+    output.copy_(model_.embed(w, batch(step, micro)));
+  } else if (keeps_graph(block)) {
+    LayerGraph& kept = graph(block, micro);
+    kept = model_.forward_graph(block - 1, w, buffers_.boundary(block, micro), batch(step, micro));
+    output.copy_(kept.output.detach());
+  } else {
+    output.copy_(model_.forward(block - 1, w, buffers_.boundary(block, micro), batch(step, micro)));
+  }
+}
+
+void ComputeOps::loss(const offload::OpRun& run, Step& step) {
+  const auto micro = static_cast<uint32_t>(run.op().micro);
+  const bool grads = options_.training;
+  const BlockWeights norm = weights(run, head_, grads);
+  const BlockWeights matrix = shape_.layout().tied() ? weights(run, 0, grads) : norm;
+  const Model::LossResult result =
+      model_.loss(norm, matrix, buffers_.boundary(head_, micro), batch(step, micro), step.scale, grads);
+  step.losses[micro] = result.loss_sum;
+  if (grads && options_.lowest_trainable < head_) buffers_.boundary_gradient(micro).copy_(result.grad_input);
+}
+
+void ComputeOps::backward(const offload::OpRun& run, Step& step) {
+  const auto block = static_cast<uint32_t>(run.op().block), micro = static_cast<uint32_t>(run.op().micro);
+  const BlockWeights w = weights(run, block, true);
+  at::Tensor gradient = buffers_.boundary_gradient(micro);
+  if (block == 0) return model_.embed_backward(w, gradient, batch(step, micro));
+  LayerGraph g = keeps_graph(block) ? std::exchange(graph(block, micro), {})
+                                    : model_.forward_graph(block - 1, w, buffers_.boundary(block, micro), batch(step, micro));
+  const bool below = options_.lowest_trainable < block;
+  const at::Tensor input_gradient = model_.backward(block - 1, std::move(g), w, gradient, below);
+  if (below) gradient.copy_(input_gradient);
+}
+
+}  // namespace sluice::engine

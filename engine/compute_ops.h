@@ -1,0 +1,42 @@
+// Forward, Loss and Backward operations: the model's math on the buffers of a step, on the compute stream.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "engine/model.h"
+#include "engine/step.h"
+#include "engine/step_buffers.h"
+#include "offload/executor.h"
+
+namespace sluice::engine {
+
+// Used by one executor at a time; the work itself runs on the compute stream's thread.
+class ComputeOps {
+ public:
+  struct Options {
+    uint32_t keep_graphs = 0;      // last layers whose graph stays from forward to backward
+    bool training = true;
+    uint32_t lowest_trainable = 0; // block; no gradient goes below it
+  };
+  ComputeOps(Model& model, const StepShape& shape, StepBuffers& buffers, const Options& options);
+
+  void enqueue(const offload::OpRun& run, Step& step, gpu::Stream& stream);
+
+ private:
+  void forward(const offload::OpRun& run, Step& step);
+  void loss(const offload::OpRun& run, Step& step);
+  void backward(const offload::OpRun& run, Step& step);
+  BlockWeights weights(const offload::OpRun& run, uint32_t block, bool with_gradient) const;
+  MicroBatch batch(const Step& step, uint32_t micro) const;
+  bool keeps_graph(uint32_t block) const;
+  LayerGraph& graph(uint32_t block, uint32_t micro);
+
+  Model& model_;
+  const StepShape& shape_;
+  StepBuffers& buffers_;
+  const Options options_;
+  const uint32_t head_;              // block number
+  std::vector<LayerGraph> graphs_;   // kept: [block - first kept][micro]
+};
+
+}  // namespace sluice::engine

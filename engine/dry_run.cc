@@ -1,0 +1,144 @@
+#include "engine/dry_run.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <vector>
+
+namespace sluice::engine {
+namespace {
+
+using offload::Ring;
+
+// One pass over the kinds of blocks on the compute thread. Every number is relative to the bytes alive before the operation.
+class DryRun {
+ public:
+  DryRun(Model& model, const StepShape& shape, StepBuffers& buffers, gpu::Device& device, const DryRunOptions& options)
+      : model_(model), shape_(shape), layout_(shape.layout()), buffers_(buffers), device_(device), options_(options) {
+    const StepOptions& o = shape.options();
+    at::Tensor ids = buffers.tokens(0);
+    ids.zero_();
+    for (int64_t t = 0; t < o.sequence; ++t) ids.select(0, 2).select(1, t).fill_(t);
+    batch_ = {ids.select(0, 0), ids.select(0, 1), ids.select(0, 2), {o.micro_batch, std::vector<int32_t>{0}},
+              uint64_t{o.micro_batch} * o.sequence};
+    head_ = static_cast<uint32_t>(layout_.blocks().size() - 1);
+  }
+
+  uint64_t run() {
+    const uint64_t before = device_.memory().temporaries;
+    pass();  // fills the caches that the model keeps
+    const uint64_t cached = device_.memory().temporaries - before;
+    layers_.clear();
+    return cached + pass();
+  }
+
+ private:
+  struct Layer {
+    uint64_t forward = 0, graph_peak = 0, graph = 0, backward = 0;
+  };
+
+  uint64_t pass() {
+    const int64_t kept_from = options_.training ? int64_t{head_} - options_.keep_graphs : int64_t{head_};
+    const uint64_t micros = shape_.options().micro_batches;
+    uint64_t worst = measure([&] { copy(input(1), model_.embed(weights(0, false), batch_)); });
+    uint64_t kept = 0;
+    for (uint32_t b = 1; b < head_; ++b) {
+      const Layer& layer = measured(b);
+      worst = std::max(worst, kept + layer.forward);
+      if (b < kept_from) continue;
+      worst = std::max(worst, kept + (micros - 1) * layer.graph + layer.graph_peak);
+      kept += micros * layer.graph;
+    }
+    worst = std::max(worst, kept + loss());
+    if (!options_.training) return worst;
+    for (uint32_t b = head_ - 1; b >= 1 && b >= options_.lowest_trainable; --b) {
+      const Layer& layer = measured(b);
+      worst = std::max(worst, kept + (b < kept_from ? std::max(layer.graph_peak, layer.backward) : layer.backward - layer.graph));
+      if (b >= kept_from) kept -= micros * layer.graph;
+    }
+    if (options_.lowest_trainable == 0)
+      worst = std::max(worst, measure([&] { model_.embed_backward(weights(0, true), buffers_.boundary_gradient(0), batch_); }));
+    return worst;
+  }
+
+  uint64_t loss() {
+    return measure([&] {
+      const BlockWeights norm = weights(head_, options_.training);
+      const BlockWeights matrix = layout_.tied() ? weights(0, options_.training) : norm;
+      const auto result = model_.loss(norm, matrix, input(head_), batch_, 1.0, options_.training);
+      if (result.grad_input.defined()) copy(buffers_.boundary_gradient(0), result.grad_input);
+    });
+  }
+
+  // Layers whose tensors have equal shapes and trainable flags need equal memory.
+  const Layer& measured(uint32_t block) {
+    std::vector<std::pair<std::vector<int64_t>, bool>> key;
+    for (const auto& tensor : layout_.blocks()[block].tensors) key.emplace_back(tensor.shape, tensor.trainable);
+    const auto [it, fresh] = layers_.try_emplace(key);
+    if (!fresh) return it->second;
+    Layer& layer = it->second;
+    const BlockWeights w = weights(block, options_.training);
+    const at::Tensor x = input(block);
+    layer.forward = measure([&] { copy(input(block + 1), model_.forward(block - 1, w, x, batch_)); });
+    if (!options_.training || block < options_.lowest_trainable) return layer;
+    LayerGraph graph;
+    const uint64_t before = device_.memory().temporaries;
+    layer.graph_peak = measure([&] { graph = model_.forward_graph(block - 1, w, x, batch_); });
+    layer.graph = device_.memory().temporaries - before;
+    layer.backward = layer.graph + measure([&] {
+      const bool below = options_.lowest_trainable < block;
+      const at::Tensor gradient =
+          model_.backward(block - 1, std::move(graph), w, buffers_.boundary_gradient(0), below);
+      if (below) copy(buffers_.boundary_gradient(0), gradient);
+    });
+    return layer;
+  }
+
+  // Most bytes above those alive at the start.
+  uint64_t measure(const std::function<void()>& operation) {
+    const uint64_t before = device_.memory().temporaries;
+    device_.reset_peak();
+    operation();
+    const uint64_t peak = device_.memory().temporaries_peak;
+    return peak > before ? peak - before : 0;
+  }
+
+  static void copy(at::Tensor to, const at::Tensor& from) { to.copy_(from); }
+  at::Tensor input(uint32_t block) const { return buffers_.boundary(block, 0); }
+
+  BlockWeights weights(uint32_t block, bool gradient) const {
+    const bool big = layout_.blocks()[block].kind == offload::BlockKind::embedding || (block == head_ && !layout_.tied());
+    BlockWeights w;
+    if (shape_.resident()) {
+      w.flat = buffers_.resident(block);
+    } else {
+      const Ring ring = big ? Ring::device_big : shape_.ring_size(Ring::device_layer) > 0 ? Ring::device_layer : Ring::device_kept;
+      w.flat = buffers_.slot(ring, 0, block);
+    }
+    if (gradient && layout_.blocks()[block].trainable > 0)
+      w.grad = buffers_.gradient(big ? Ring::grad_big : Ring::grad_layer, 0, block);
+    return w;
+  }
+
+  Model& model_;
+  const StepShape& shape_;
+  const offload::Layout& layout_;
+  StepBuffers& buffers_;
+  gpu::Device& device_;
+  const DryRunOptions options_;
+  MicroBatch batch_;
+  uint32_t head_ = 0;
+  std::map<std::vector<std::pair<std::vector<int64_t>, bool>>, Layer> layers_;
+};
+
+}  // namespace
+
+uint64_t measure_temporaries(Model& model, const StepShape& shape, StepBuffers& buffers, gpu::Device& device,
+                             gpu::Stream& compute, const DryRunOptions& options) {
+  uint64_t bytes = 0;
+  compute.enqueue([&] { bytes = DryRun(model, shape, buffers, device, options).run(); });
+  compute.record().synchronize();
+  return bytes;
+}
+
+}  // namespace sluice::engine

@@ -1,0 +1,78 @@
+#include "engine/model_source.h"
+
+#include <fnmatch.h>
+
+#include <algorithm>
+
+#include "base/bf16.h"
+#include "base/error.h"
+
+namespace sluice::engine {
+namespace {
+
+bool matches(const std::vector<std::string>& globs, const std::string& name) {
+  return std::any_of(globs.begin(), globs.end(), [&](const std::string& g) { return fnmatch(g.c_str(), name.c_str(), 0) == 0; });
+}
+
+void check_globs(const std::vector<std::string>& globs, const char* key, const offload::ModelDesc& model) {
+  for (const std::string& glob : globs) {
+    bool used = false;
+    for (const auto& block : model.blocks)
+      for (const auto& tensor : block.tensors) used = used || matches({glob}, tensor.name);
+    if (!used)
+      base::fail(base::ErrorKind::config, "{}: \"{}\" matches no tensor of the model. Names look like {} or {}", key, glob,
+                 model.blocks.at(0).tensors.at(0).name, model.blocks.at(1).tensors.at(0).name);
+  }
+}
+
+HfReader checked(HfReader reader) {
+  reader.check(expected_tensors(describe_llama(reader.config())));
+  return reader;
+}
+
+}  // namespace
+
+offload::ModelDesc describe(const HfConfig& config, const ModelSource& source) {
+  offload::ModelDesc model = describe_llama(config);
+  check_globs(source.trainable, "model.trainable", model);
+  for (auto& block : model.blocks) {
+    for (auto& tensor : block.tensors) {
+      tensor.trainable = matches(source.trainable, tensor.name);
+      tensor.group = matches(source.no_decay, tensor.name) ? 1 : 0;
+    }
+  }
+  return model;
+}
+
+ModelSetup::ModelSetup(const ModelSource& source)
+    : reader(checked(HfReader(source.path))),
+      layout(describe(reader.config(), source), source.schema, source.tile),
+      model(make_llama(reader.config(), layout, {.loss_chunk = source.loss_chunk, .pad_token = reader.config().pad_token})) {}
+
+void fill_tile(const HfReader& reader, const offload::Layout& layout, const offload::Tile& tile, std::span<std::byte> weights,
+               std::span<std::byte> lo) {
+  constexpr uint64_t kPiece = 1 << 16;
+  std::vector<float> values(kPiece);
+  for (const auto& tensor : layout.blocks()[tile.block].tensors) {
+    if (tensor.trainable != tile.trainable) continue;
+    const uint64_t begin = std::max(tensor.offset, tile.first);
+    const uint64_t end = std::min(tensor.offset + tensor.count, tile.first + tile.count);
+    for (uint64_t at = begin; at < end; at += kPiece) {
+      const uint64_t n = std::min(kPiece, end - at), to = at - tile.first;
+      reader.read(tensor.name, at - tensor.offset, n, values.data());
+      if (layout.schema() == offload::Schema::fp32) {
+        std::copy_n(values.data(), n, reinterpret_cast<float*>(weights.data()) + to);
+        continue;
+      }
+      auto* hi = reinterpret_cast<uint16_t*>(weights.data()) + to;
+      auto* rest = lo.empty() ? nullptr : reinterpret_cast<int16_t*>(lo.data()) + to;
+      for (uint64_t i = 0; i < n; ++i) {
+        const base::SplitFloat s = base::split(values[i]);
+        hi[i] = s.hi;
+        if (rest != nullptr) rest[i] = s.lo;
+      }
+    }
+  }
+}
+
+}  // namespace sluice::engine

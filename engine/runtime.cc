@@ -1,0 +1,43 @@
+#include "engine/runtime.h"
+
+#include "base/arena.h"
+#include "gpu/emulated_device.h"
+
+namespace sluice::engine {
+
+uint64_t automatic_memory() { return base::available_host_memory() / 10 * 9; }
+
+namespace {
+
+// The emulated device lives in RAM too: "auto" for both gives each half of what is free.
+uint64_t or_automatic(uint64_t wanted, uint64_t other) {
+  if (wanted != 0) return wanted;
+  const uint64_t free = automatic_memory();
+  return other == 0 ? free / 2 : free > other ? free - other : 0;
+}
+
+std::unique_ptr<gpu::Device> make_device(const RuntimeOptions& options) {
+  gpu::EmulatedOptions emulated;
+  emulated.memory = or_automatic(options.device_memory, options.host_memory);
+  emulated.poison = options.poison;
+  emulated.compute_threads = options.compute_threads;
+  return gpu::make_emulated_device(emulated);
+}
+
+}  // namespace
+
+Runtime::Runtime(const RuntimeOptions& options)
+    : device(make_device(options)),
+      compute(device->create_stream("compute")),
+      h2d(device->create_stream("h2d")),
+      d2h(device->create_stream("d2h")),
+      host("host", or_automatic(options.host_memory, options.device_memory), base::ErrorKind::host_memory),
+      adam({.threads = options.optimizer_threads, .target = cpu_adam::Target::best}),
+      queue(io::make_queue(options.queue_kind, options.queue)) {}
+
+void Runtime::on_compute(std::function<void()> work) {
+  compute->enqueue(std::move(work));
+  compute->record().synchronize();
+}
+
+}  // namespace sluice::engine

@@ -1,0 +1,39 @@
+// The machine side of a run: device and its streams, disk queue, CPU optimizer, memory budgets.
+#pragma once
+#include <functional>
+#include <memory>
+
+#include "base/budget.h"
+#include "cpu_adam/adam.h"
+#include "gpu/device.h"
+#include "io/disk_queue.h"
+
+namespace sluice::engine {
+
+struct RuntimeOptions {
+  uint64_t device_memory = 0;  // bytes; 0: what is free less a margin
+  uint64_t host_memory = 0;    // same
+  int compute_threads = 0;     // LibTorch threads; 0: all that this process may use
+  int optimizer_threads = 0;
+  bool poison = false;         // tests
+  io::QueueKind queue_kind = io::QueueKind::automatic;
+  io::QueueOptions queue;
+};
+
+// Members are destroyed in reverse order: queue before streams before the device.
+struct Runtime {
+  explicit Runtime(const RuntimeOptions& options);
+  // Runs LibTorch work on the compute stream's thread and waits; rethrows its error.
+  void on_compute(std::function<void()> work);
+
+  std::unique_ptr<gpu::Device> device;
+  std::unique_ptr<gpu::Stream> compute, h2d, d2h;
+  base::Budget host;
+  cpu_adam::CpuAdam adam;
+  std::unique_ptr<io::DiskQueue> queue;
+};
+
+// Bytes that "auto" takes: what is free less a tenth.
+uint64_t automatic_memory();
+
+}  // namespace sluice::engine

@@ -1,0 +1,49 @@
+// One step in flight: its data, its hyperparameters and what it found out. One object per period of the plan.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+#include "cpu_adam/adam.h"
+#include "offload/store.h"
+
+namespace sluice::engine {
+
+// One micro-batch as the host holds it, ready to be copied to the device.
+struct HostMicroBatch {
+  std::vector<int64_t> ids;                  // [3, B, T]: tokens, targets (-100: not trained), positions
+  std::vector<std::vector<int32_t>> pieces;  // per row: where document pieces start
+  uint64_t trained = 0;                      // targets that count
+};
+
+// Written by begin_period (data), the compute stream (losses), the update lane (norms, clip, hashes); the plan's dependencies
+// order these, so no lock is needed.
+struct Step {
+  uint64_t number = 0;  // counts from 1; 0: evaluation
+  std::vector<HostMicroBatch> micro;
+  uint64_t tokens = 0;   // inputs of the whole step
+  uint64_t trained = 0;  // targets that count
+  double scale = 0;      // 1 / trained: what the loss's gradient is multiplied with
+  double lr = 0;
+  std::vector<cpu_adam::StepGroup> groups;
+  offload::StepMeta meta;  // what the commit of this step stores
+
+  int read_slot = 0, write_slot = 0;  // of the store; set when the gate of the step before has run
+  bool writing = false;               // the first write of the step has been announced to the store
+
+  std::vector<double> losses;      // by micro-batch: sum over its trained tokens
+  std::vector<double> leaf_sums;   // squared norms of gradient leaves, model order
+  std::vector<uint64_t> hashes;    // extent hashes, [tile][part]
+  double grad_norm = 0, clip = 1;  // by the gate
+  bool skipped = false;            // non-finite gradients under on_nonfinite: skip
+  uint32_t updates_left = 0;
+  std::chrono::steady_clock::time_point begun;
+
+  double loss() const {
+    double sum = 0;
+    for (double l : losses) sum += l;
+    return trained == 0 ? 0 : sum / static_cast<double>(trained);
+  }
+};
+
+}  // namespace sluice::engine

@@ -1,0 +1,156 @@
+#include "engine/step_buffers.h"
+
+#include <ATen/ops/from_blob.h>
+
+#include "base/error.h"
+
+namespace sluice::engine {
+
+using offload::Ring;
+
+namespace {
+
+constexpr Ring kHostRings[] = {Ring::weights, Ring::weights_held, Ring::state, Ring::gradients, Ring::tied_gradients};
+constexpr Ring kWeightSlots[] = {Ring::device_layer, Ring::device_kept, Ring::device_big};
+constexpr Ring kGradientSlots[] = {Ring::grad_layer, Ring::grad_big};
+
+at::ScalarType compute_type(const offload::Layout& layout) {
+  return layout.schema() == offload::Schema::bf16 ? at::kBFloat16 : at::kFloat;
+}
+
+at::Tensor over(std::byte* data, at::IntArrayRef sizes, at::ScalarType type) {
+  return at::from_blob(data, sizes, at::TensorOptions().dtype(type));
+}
+
+}  // namespace
+
+StepBuffers::StepBuffers(const StepShape& shape, gpu::Device& device, base::Budget& host) : shape_(shape) {
+  place_rings(device, host);
+  place_homes(device, host);
+  make_slots(device);
+  make_step_tensors(device);
+}
+
+std::byte* StepBuffers::host(base::Budget& budget, const std::string& purpose, uint64_t bytes) {
+  if (bytes == 0) return nullptr;
+  base::Reservation charge = budget.reserve(purpose, bytes);
+  host_arenas_.push_back({std::move(charge), base::Arena(bytes, purpose)});
+  return host_arenas_.back().arena.data();
+}
+
+std::byte* StepBuffers::device(gpu::Device& device, const std::string& purpose, uint64_t bytes) {
+  if (bytes == 0) return nullptr;
+  device_arenas_.push_back(device.allocate(bytes, purpose));
+  return device_arenas_.back()->data();
+}
+
+void StepBuffers::place_rings(gpu::Device& device_, base::Budget& host_budget) {
+  for (const Ring ring : kHostRings) {
+    const bool gradients = ring == Ring::gradients || ring == Ring::tied_gradients;
+    const std::string purpose = offload::to_string(ring);
+    rings_[static_cast<size_t>(ring)] = gradients && shape_.state_on_device() ? device(device_, purpose, shape_.ring_bytes(ring))
+                                                                              : host(host_budget, purpose, shape_.ring_bytes(ring));
+  }
+}
+
+void StepBuffers::place_homes(gpu::Device& device_, base::Budget& host_budget) {
+  const auto& layout = shape_.layout();
+  const auto& tiles = layout.tiles();
+  if (shape_.resident()) {
+    std::byte* at = device(device_, "resident weights", shape_.resident_bytes());
+    for (const auto& block : layout.blocks()) {
+      const auto elements = static_cast<int64_t>(block.device_elements());
+      resident_.push_back(over(at, {elements}, compute_type(layout)));
+      at += block.device_elements() * shape_.weight_bytes();
+    }
+  }
+  std::byte* weights = host(host_budget, "weights in RAM", shape_.weights_home_bytes());
+  std::byte* state = shape_.state_on_device() ? device(device_, "optimizer state", shape_.state_home_bytes())
+                                              : host(host_budget, "optimizer state in RAM", shape_.state_home_bytes());
+  weights_homes_.resize(tiles.size());
+  state_homes_.resize(tiles.size());
+  for (size_t i = 0; i < tiles.size(); ++i) {
+    if (shape_.has_weights_home(tiles[i])) {
+      if (weights != nullptr) {
+        weights_homes_[i] = weights;
+        weights += layout.weights_extent_bytes(tiles[i]);
+      } else {
+        weights_homes_[i] = static_cast<std::byte*>(resident_[tiles[i].block].data_ptr()) + offset_in_block(tiles[i]);
+      }
+    }
+    if (shape_.has_state_home(tiles[i])) {
+      state_homes_[i] = state;
+      state += layout.state_extent_bytes(tiles[i]);
+    }
+  }
+}
+
+void StepBuffers::make_slots(gpu::Device& device_) {
+  for (const Ring ring : kWeightSlots) {
+    std::byte* at = device(device_, offload::to_string(ring), shape_.ring_bytes(ring));
+    for (uint32_t i = 0; i < shape_.ring_size(ring); ++i, at += shape_.ring_buffer_bytes(ring)) {
+      const auto elements = static_cast<int64_t>(shape_.ring_buffer_bytes(ring) / shape_.weight_bytes());
+      slots_[static_cast<size_t>(ring)].push_back(over(at, {elements}, compute_type(shape_.layout())));
+    }
+  }
+  for (const Ring ring : kGradientSlots) {
+    std::byte* at = device(device_, offload::to_string(ring), shape_.ring_bytes(ring));
+    for (uint32_t i = 0; i < shape_.ring_size(ring); ++i, at += shape_.ring_buffer_bytes(ring))
+      slots_[static_cast<size_t>(ring)].push_back(
+          over(at, {static_cast<int64_t>(shape_.ring_buffer_bytes(ring) / sizeof(float))}, at::kFloat));
+  }
+}
+
+void StepBuffers::make_step_tensors(gpu::Device& device_) {
+  const StepOptions& o = shape_.options();
+  const int64_t b = o.micro_batch, t = o.sequence, h = o.hidden;
+  std::byte* boundaries = device(device_, "boundaries", shape_.boundaries() * shape_.boundary_bytes());
+  const auto inputs = static_cast<int64_t>(shape_.boundaries()) - (o.training ? o.micro_batches : 0);
+  const at::ScalarType type = compute_type(shape_.layout());
+  boundaries_ = over(boundaries, {inputs, b, t, h}, type);
+  if (o.training)
+    boundary_gradients_ = over(boundaries + static_cast<uint64_t>(inputs) * shape_.boundary_bytes(),
+                               {static_cast<int64_t>(o.micro_batches), b, t, h}, type);
+  tokens_ = over(device(device_, "tokens", o.micro_batches * shape_.token_bytes()),
+                 {static_cast<int64_t>(o.micro_batches), 3, b, t}, at::kLong);
+}
+
+std::byte* StepBuffers::ring(Ring ring, uint32_t buffer) const {
+  SLUICE_CHECK(buffer < shape_.ring_size(ring), offload::to_string(ring));
+  return rings_[static_cast<size_t>(ring)] + buffer * shape_.ring_buffer_bytes(ring);
+}
+
+std::byte* StepBuffers::weights_home(uint32_t tile) const { return weights_homes_[tile]; }
+std::byte* StepBuffers::state_home(uint32_t tile) const { return state_homes_[tile]; }
+
+at::Tensor StepBuffers::slot(Ring ring, uint32_t buffer, uint32_t block) const {
+  const auto elements = static_cast<int64_t>(shape_.layout().blocks()[block].device_elements());
+  return slots_[static_cast<size_t>(ring)].at(buffer).narrow(0, 0, elements);
+}
+
+uint64_t StepBuffers::offset_in_block(const offload::Tile& tile) const {
+  const uint64_t segment = tile.trainable ? 0 : shape_.layout().blocks()[tile.block].padded_trainable();
+  return (segment + tile.first) * shape_.weight_bytes();
+}
+
+void StepBuffers::refilled(const at::Tensor& slot) { slot.unsafeGetTensorImpl()->bump_version(); }
+
+at::Tensor StepBuffers::gradient(Ring ring, uint32_t buffer, uint32_t block) const {
+  const auto elements = static_cast<int64_t>(shape_.layout().blocks()[block].trainable);
+  return slots_[static_cast<size_t>(ring)].at(buffer).narrow(0, 0, elements);
+}
+
+at::Tensor StepBuffers::boundary(uint32_t block, uint32_t micro) const {
+  const int64_t g = shape_.options().micro_batches;
+  return boundaries_.select(0, shape_.options().training ? (static_cast<int64_t>(block) - 1) * g + micro : micro);
+}
+at::Tensor StepBuffers::boundary_gradient(uint32_t micro) const { return boundary_gradients_.select(0, micro); }
+at::Tensor StepBuffers::tokens(uint32_t micro) const { return tokens_.select(0, micro); }
+
+std::vector<std::span<std::byte>> StepBuffers::host_regions() const {
+  std::vector<std::span<std::byte>> regions;
+  for (const auto& arena : host_arenas_) regions.push_back(arena.arena.all());
+  return regions;
+}
+
+}  // namespace sluice::engine

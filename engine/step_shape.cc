@@ -1,0 +1,109 @@
+#include "engine/step_shape.h"
+
+#include <algorithm>
+
+namespace sluice::engine {
+
+using offload::Ring;
+using offload::Tier;
+
+StepShape::StepShape(const offload::Layout& layout, const StepOptions& options,
+                     const std::array<uint32_t, offload::kRings>& ring_sizes)
+    : layout_(&layout), options_(options), ring_sizes_(ring_sizes) {
+  uint64_t tile = 0;
+  for (const auto& t : layout.tiles()) tile = std::max(tile, t.padded);
+  const auto set = [&](Ring ring, uint64_t bytes) { buffer_bytes_[static_cast<size_t>(ring)] = bytes; };
+  set(Ring::weights, tile * weight_bytes());
+  set(Ring::weights_held, tile * weight_bytes());
+  set(Ring::state, tile * offload::state_bytes(layout.schema()));
+  set(Ring::gradients, tile * gpu::wire_bytes(options.wire));
+  set(Ring::tied_gradients, tile * gpu::wire_bytes(options.wire));
+
+  // The tied head (a norm alone) is a small block and goes through the layers' slots.
+  uint64_t layer = 0, big = 0, grad_layer = 0, grad_big = 0;
+  for (const auto& block : layout.blocks()) {
+    const bool is_big =
+        block.kind == offload::BlockKind::embedding || (block.kind == offload::BlockKind::head && !layout.tied());
+    uint64_t& elements = is_big ? big : layer;
+    uint64_t& gradient = is_big ? grad_big : grad_layer;
+    elements = std::max(elements, block.device_elements());
+    gradient = std::max(gradient, block.trainable);
+  }
+  set(Ring::device_layer, layer * weight_bytes());
+  set(Ring::device_kept, layer * weight_bytes());
+  set(Ring::device_big, big * weight_bytes());
+  set(Ring::grad_layer, grad_layer * sizeof(float));
+  set(Ring::grad_big, grad_big * sizeof(float));
+}
+
+bool StepShape::has_weights_home(const offload::Tile& tile) const {
+  switch (options_.weights) {
+    case Tier::nvme: return false;
+    case Tier::cpu: return true;
+    case Tier::none: return tile.trainable && options_.training && options_.state != Tier::nvme;
+  }
+  return false;
+}
+
+bool StepShape::has_state_home(const offload::Tile& tile) const {
+  return options_.training && tile.trainable && options_.state != Tier::nvme;
+}
+
+uint64_t StepShape::boundary_bytes() const {
+  return uint64_t{options_.micro_batch} * options_.sequence * options_.hidden * weight_bytes();
+}
+
+uint64_t StepShape::boundaries() const {
+  // Inputs of every block but the embedding, then one gradient per micro-batch. Evaluation reuses one input in place.
+  const uint64_t inputs = options_.training ? layout_->blocks().size() - 1 : 1;
+  return uint64_t{options_.micro_batches} * (inputs + (options_.training ? 1 : 0));
+}
+
+uint64_t StepShape::token_bytes() const { return 3ull * options_.micro_batch * options_.sequence * sizeof(int64_t); }
+
+uint64_t StepShape::weights_home_bytes() const {
+  if (resident() && state_on_device()) return 0;  // the resident weights are the home
+  uint64_t bytes = 0;
+  for (const auto& tile : layout_->tiles())
+    if (has_weights_home(tile)) bytes += layout_->weights_extent_bytes(tile);
+  return bytes;
+}
+
+uint64_t StepShape::state_home_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& tile : layout_->tiles())
+    if (has_state_home(tile)) bytes += layout_->state_extent_bytes(tile);
+  return bytes;
+}
+
+uint64_t StepShape::resident_bytes() const {
+  uint64_t elements = 0;
+  if (resident())
+    for (const auto& block : layout_->blocks()) elements += block.device_elements();
+  return elements * weight_bytes();
+}
+
+std::vector<MemoryRow> StepShape::rows() const {
+  const uint64_t wire = ring_bytes(Ring::gradients) + ring_bytes(Ring::tied_gradients);
+  std::vector<MemoryRow> rows{
+      {"gpu", "weights", ring_bytes(Ring::device_layer) + ring_bytes(Ring::device_kept) + ring_bytes(Ring::device_big) + resident_bytes()},
+      {"gpu", "gradients", ring_bytes(Ring::grad_layer) + ring_bytes(Ring::grad_big) + (state_on_device() ? wire : 0)},
+      {"gpu", "optimizer state", state_on_device() ? state_home_bytes() : 0},
+      {"gpu", "boundaries", boundaries() * boundary_bytes()},
+      {"gpu", "tokens", options_.micro_batches * token_bytes()},
+      {"host", "weights", ring_bytes(Ring::weights) + ring_bytes(Ring::weights_held) + weights_home_bytes()},
+      {"host", "optimizer state", ring_bytes(Ring::state) + (state_on_device() ? 0 : state_home_bytes())},
+      {"host", "gradients", state_on_device() ? 0 : wire},
+  };
+  std::erase_if(rows, [](const MemoryRow& row) { return row.bytes == 0; });
+  return rows;
+}
+
+uint64_t total(const std::vector<MemoryRow>& rows, const std::string& place) {
+  uint64_t sum = 0;
+  for (const auto& row : rows)
+    if (row.place == place) sum += row.bytes;
+  return sum;
+}
+
+}  // namespace sluice::engine

@@ -1,0 +1,72 @@
+// How large every arena of a run is, and the table that says so. Pure arithmetic: nothing is allocated.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gpu/device.h"
+#include "offload/layout.h"
+#include "offload/plan.h"
+
+namespace sluice::engine {
+
+// What the sizes depend on, beside the layout.
+struct StepOptions {
+  offload::Tier weights = offload::Tier::nvme;
+  offload::Tier state = offload::Tier::nvme;
+  gpu::WireType wire = gpu::WireType::bf16;
+  uint32_t micro_batches = 1;      // per step: gradient accumulation
+  uint32_t micro_batch = 1;        // rows
+  uint32_t sequence = 0;           // tokens of a row
+  uint32_t hidden = 0;
+  bool training = true;            // false: forward and loss only
+};
+
+struct MemoryRow {
+  std::string place;    // "gpu", "host", "disk"
+  std::string purpose;  // "weights", "gradients", ...
+  uint64_t bytes = 0;
+  bool measured = false;  // counted by a run, not computed
+};
+
+// Bytes of one buffer of each ring, and of everything that is not in a ring.
+class StepShape {
+ public:
+  // ring_sizes: the largest of the plans that share the buffers.
+  StepShape(const offload::Layout& layout, const StepOptions& options, const std::array<uint32_t, offload::kRings>& ring_sizes);
+
+  const offload::Layout& layout() const { return *layout_; }
+  const StepOptions& options() const { return options_; }
+  uint32_t ring_size(offload::Ring ring) const { return ring_sizes_[static_cast<size_t>(ring)]; }
+  uint64_t ring_buffer_bytes(offload::Ring ring) const { return buffer_bytes_[static_cast<size_t>(ring)]; }
+  uint64_t ring_bytes(offload::Ring ring) const { return ring_size(ring) * ring_buffer_bytes(ring); }
+
+  // Weights of tier none stay on the device in the compute type.
+  bool resident() const { return options_.weights == offload::Tier::none; }
+  // State of tier none: state and wire gradients are device memory.
+  bool state_on_device() const { return options_.state == offload::Tier::none; }
+  // Is there a copy of this tile's weights (state) in memory for the whole run, and may it be found in RAM?
+  bool has_weights_home(const offload::Tile& tile) const;
+  bool has_state_home(const offload::Tile& tile) const;
+
+  uint64_t weight_bytes() const { return offload::weight_bytes(layout_->schema()); }
+  uint64_t boundary_bytes() const;  // one block input (or its gradient) of one micro-batch
+  uint64_t boundaries() const;      // how many are kept
+  uint64_t token_bytes() const;     // one micro-batch: tokens, targets, positions (int64)
+  uint64_t weights_home_bytes() const;  // in RAM
+  uint64_t state_home_bytes() const;    // RAM or device, see state_on_device()
+  uint64_t resident_bytes() const;
+
+  std::vector<MemoryRow> rows() const;  // gpu and host arenas
+
+ private:
+  const offload::Layout* layout_;
+  StepOptions options_;
+  std::array<uint32_t, offload::kRings> ring_sizes_;
+  std::array<uint64_t, offload::kRings> buffer_bytes_{};
+};
+
+uint64_t total(const std::vector<MemoryRow>& rows, const std::string& place);
+
+}  // namespace sluice::engine

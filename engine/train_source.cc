@@ -1,0 +1,97 @@
+#include "engine/train_source.h"
+
+#include <algorithm>
+
+#include "engine/step_data.h"
+
+namespace sluice::engine {
+
+using Clock = std::chrono::steady_clock;
+
+namespace {
+constexpr size_t kMedianOf = 15;
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+}  // namespace
+
+TrainSource::TrainSource(const TrainerOptions& options, const Packing& data, const offload::StepMeta& start_meta,
+                         const TrainerEvents& events)
+    : options_(options), data_(data), events_(events), planned_(start_meta), done_(start_meta) {}
+
+void TrainSource::start(const offload::StepMeta& meta, uint64_t end, offload::Executor* executor) {
+  planned_ = done_ = meta;
+  end_ = end;
+  executor_ = executor;
+  const std::lock_guard lock(mutex_);
+  last_end_ = Clock::now();
+}
+
+bool TrainSource::begin(uint64_t period, Step& step) {
+  if (period >= end_ || stop_requested()) return false;
+  step.number = period + 1;
+  step.begun = Clock::now();
+  for (uint32_t j = 0; j < options_.accumulation; ++j) {
+    const uint64_t first = planned_.samples + uint64_t{j} * options_.micro_batch;
+    step.micro.push_back(assemble(data_, first, options_.micro_batch, options_.sequence, UINT64_MAX));
+    step.trained += step.micro.back().trained;
+  }
+  step.tokens = uint64_t{options_.accumulation} * options_.micro_batch * options_.sequence;
+  step.scale = step.trained == 0 ? 0 : 1.0 / static_cast<double>(step.trained);
+  step.lr = options_.lr(step.number);
+  cpu_adam::GroupOptions group = options_.optimizer;
+  group.lr = step.lr;
+  step.groups.push_back(cpu_adam::make_step_group(group, step.number));
+  group.weight_decay = 0;
+  step.groups.push_back(cpu_adam::make_step_group(group, step.number));
+
+  planned_.step = step.number;
+  planned_.samples += uint64_t{options_.accumulation} * options_.micro_batch;
+  planned_.tokens += step.tokens;
+  planned_.lr = step.lr;
+  step.meta = planned_;
+  return true;
+}
+
+void TrainSource::end(const Step& step) {
+  done_ = step.meta;
+  StepReport report;
+  report.step = step.number;
+  report.steps = options_.steps;
+  report.tokens = step.tokens;
+  report.trained = step.trained;
+  report.samples = step.meta.samples;
+  report.loss = step.loss();
+  report.lr = step.lr;
+  report.grad_norm = step.grad_norm;
+  report.clip = step.clip;
+  report.skipped = step.skipped;
+  report.committed = options_.store.durable == offload::Durable::step;
+  {
+    const std::lock_guard lock(mutex_);
+    report.seconds = seconds_since(last_end_);
+    last_end_ = Clock::now();
+    seconds_.push_back(report.seconds);
+    if (seconds_.size() > kMedianOf) seconds_.erase(seconds_.begin());
+    report.eta_seconds = median_seconds() * static_cast<double>(options_.steps - step.number);
+  }
+  if (executor_ != nullptr) report.stats = executor_->take_stats();
+  if (events_.on_step) events_.on_step(report);
+}
+
+double TrainSource::median_seconds() const {
+  std::vector<double> sorted = seconds_;
+  if (sorted.empty()) return 0;
+  std::nth_element(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2), sorted.end());
+  return sorted[sorted.size() / 2];
+}
+
+// A stop request lets the step finish when the rest of it, by the last steps' times, fits the grace; else it is abandoned.
+void TrainSource::progress() {
+  if (!stop_requested() || executor_ == nullptr) return;
+  const std::lock_guard lock(mutex_);
+  if (stop_seen_ == Clock::time_point{}) stop_seen_ = Clock::now();
+  const double rest = median_seconds() - seconds_since(last_end_);
+  if (rest > options_.grace || seconds_since(stop_seen_) > options_.grace) executor_->abandon();
+}
+
+}  // namespace sluice::engine

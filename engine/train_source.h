@@ -1,0 +1,45 @@
+// The steps of a training run: data, learning rate, progress, and when to stop.
+#pragma once
+#include <chrono>
+#include <mutex>
+#include <vector>
+
+#include "engine/packing.h"
+#include "engine/step_handlers.h"
+#include "engine/trainer.h"
+
+namespace sluice::engine {
+
+// begin() runs on the executor's loop thread, end() and progress() on any; see StepSource.
+class TrainSource : public StepSource {
+ public:
+  TrainSource(const TrainerOptions& options, const Packing& data, const offload::StepMeta& start, const TrainerEvents& events);
+
+  // The next run goes on from `meta` up to step `end`. The executor is asked for statistics, and to abandon a step that a
+  // stop request leaves no time for.
+  void start(const offload::StepMeta& meta, uint64_t end, offload::Executor* executor);
+
+  bool begin(uint64_t period, Step& step) override;
+  void end(const Step& step) override;
+  void progress() override;
+
+  const offload::StepMeta& meta() const { return done_; }  // after the last finished step; not while running
+  bool stop_requested() const { return events_.stop != nullptr && *events_.stop; }
+
+ private:
+  double median_seconds() const;  // mutex_ held
+
+  const TrainerOptions& options_;
+  const Packing& data_;
+  const TrainerEvents& events_;
+  uint64_t end_ = 0;
+  offload::Executor* executor_ = nullptr;
+  offload::StepMeta planned_;  // after the last begun step (loop thread)
+  offload::StepMeta done_;
+  std::mutex mutex_;             // guards all below
+  std::vector<double> seconds_;  // of the last steps
+  std::chrono::steady_clock::time_point last_end_;
+  std::chrono::steady_clock::time_point stop_seen_{};  // when a stop request was first noticed
+};
+
+}  // namespace sluice::engine

@@ -1,0 +1,264 @@
+#include "engine/trainer.h"
+
+#include <algorithm>
+
+#include "base/units.h"
+#include "engine/dry_run.h"
+#include "engine/evaluator.h"
+#include "engine/memory_load.h"
+#include "engine/model_source.h"
+#include "engine/step_handlers.h"
+#include "engine/token_file.h"
+#include "engine/train_source.h"
+
+namespace sluice::engine {
+
+using base::ErrorKind;
+using offload::Durable;
+using offload::Tier;
+
+namespace {
+
+offload::PlanOptions plan_options(const TrainerOptions& o) {
+  offload::PlanOptions plan = o.plan;
+  plan.micro_batches = o.accumulation;
+  plan.commit = o.store.durable == Durable::step;
+  // Weights of tier none have their master hi with the state.
+  const Tier master = plan.weights == Tier::none ? plan.state : plan.weights;
+  plan.write_weights = plan.commit || master == Tier::nvme;
+  plan.write_state = plan.commit || plan.state == Tier::nvme;
+  // State on the device moves like state in RAM: only the place of its buffers differs (StepShape).
+  if (plan.state == Tier::none) plan.state = Tier::cpu;
+  return plan;
+}
+
+std::array<uint32_t, offload::kRings> ring_sizes(const offload::Plan& a, const offload::Plan& b) {
+  std::array<uint32_t, offload::kRings> sizes{};
+  for (size_t i = 0; i < sizes.size(); ++i) sizes[i] = std::max(a.rings[i].size, b.rings[i].size);
+  return sizes;
+}
+
+StepOptions step_options(const TrainerOptions& o, int64_t hidden) {
+  StepOptions s;
+  s.weights = o.plan.weights;
+  s.state = o.plan.state;
+  s.wire = o.wire;
+  s.micro_batches = o.accumulation;
+  s.micro_batch = o.micro_batch;
+  s.sequence = o.sequence;
+  s.hidden = static_cast<uint32_t>(hidden);
+  return s;
+}
+
+}  // namespace
+
+struct Trainer::Impl {
+  Impl(const TrainerOptions& o, const TrainerEvents& e);
+  uint32_t lowest() const;
+  bool commits_steps() const { return options.store.durable == Durable::step; }
+  void check_budgets() const;
+  void load();
+  RunOutcome run(base::Trace* trace);
+  uint64_t segment_end(uint64_t step) const;
+  void commit_memory(const offload::StepMeta& meta);
+  EvalResult evaluate();
+
+  const TrainerOptions options;
+  const TrainerEvents events;
+  Runtime runtime;
+  ModelSetup setup;
+  TokenFile train_file;
+  std::optional<TokenFile> eval_file;
+  Packing train_data;
+  std::optional<Packing> eval_data;
+  const offload::Plan train_plan, eval_plan;
+  const StepShape shape;
+  std::unique_ptr<StepBuffers> buffers;
+  uint64_t temporaries = 0;
+  std::unique_ptr<offload::Store> store;
+  std::unique_ptr<ComputeOps> compute;
+  std::unique_ptr<TransferOps> transfer;
+  std::unique_ptr<UpdateOps> update;
+  std::unique_ptr<TrainSource> source;
+  std::unique_ptr<StepHandlers> handlers;
+  std::unique_ptr<Evaluator> evaluator;
+  uint64_t committed_step = 0;  // of the store
+};
+
+Trainer::Impl::Impl(const TrainerOptions& o, const TrainerEvents& e)
+    : options(o),
+      events(e),
+      runtime(o.runtime),
+      setup(o.model),
+      train_file(TokenFile::open(o.train_tokens, setup.tokens())),
+      train_data(train_file, {.seed = o.seed, .sequence = o.sequence, .shuffle = true}),
+      train_plan(offload::build_train_plan(setup.layout, plan_options(o))),
+      eval_plan(offload::build_eval_plan(setup.layout, plan_options(o))),
+      shape(setup.layout, step_options(o, setup.reader.config().hidden), ring_sizes(train_plan, eval_plan)) {
+  if (!o.eval_tokens.empty()) {
+    eval_file.emplace(TokenFile::open(o.eval_tokens, setup.tokens()));
+    eval_data.emplace(*eval_file, PackingOptions{.seed = 0, .sequence = o.sequence, .shuffle = false});
+  }
+  check_plan(train_plan);
+  check_plan(eval_plan);
+  check_budgets();
+  buffers = std::make_unique<StepBuffers>(shape, *runtime.device, runtime.host);
+  temporaries = measure_temporaries(*setup.model, shape, *buffers, *runtime.device, *runtime.compute,
+                                    {.training = true, .keep_graphs = o.plan.keep_graphs, .lowest_trainable = lowest()});
+  check_budgets();
+}
+
+uint32_t Trainer::Impl::lowest() const {
+  const auto block = setup.layout.lowest_trainable_block();
+  if (!block) base::fail(ErrorKind::config, "model.trainable matches no tensor of {}: nothing to train", options.model.path.string());
+  return *block;
+}
+
+void Trainer::Impl::check_budgets() const {
+  const auto rows = shape.rows();
+  const uint64_t gpu = total(rows, "gpu") + temporaries, gpu_have = runtime.device->budget().limit();
+  if (gpu > gpu_have)
+    base::fail(ErrorKind::device_memory,
+               "the run needs {} of device memory (arenas {}, temporaries {}) but memory.gpu is {}: set it to at least {}, or lower "
+               "train_micro_batch_size_per_gpu, data.sequence_length, execution.keep_graphs or execution.device_slots",
+               base::format_bytes(gpu), base::format_bytes(gpu - temporaries), base::format_bytes(temporaries),
+               base::format_bytes(gpu_have), gpu);
+  const uint64_t host = total(rows, "host"), host_have = runtime.host.limit();
+  if (host > host_have)
+    base::fail(ErrorKind::host_memory,
+               "the run needs {} of host memory but has {}: set memory.host to at least {} when the machine has it, move weights or state "
+               "to nvme, or lower execution.pools",
+               base::format_bytes(host), base::format_bytes(host_have), host);
+}
+
+void Trainer::Impl::load() {
+  const std::vector<std::span<std::byte>> regions = buffers->host_regions();
+  runtime.queue->register_memory(regions);
+  const int published = store->published(), target = store->target();
+  load_homes(shape, *buffers, *store, published, runtime, [&](uint64_t done, uint64_t total) {
+    if (events.on_progress) events.on_progress("loading weights and state into memory", done, total);
+  });
+  compute = std::make_unique<ComputeOps>(
+      *setup.model, shape, *buffers,
+      ComputeOps::Options{.keep_graphs = options.plan.keep_graphs, .training = true, .lowest_trainable = lowest()});
+  transfer = std::make_unique<TransferOps>(shape, *buffers, *store, *runtime.queue);
+  const bool writes = plan_options(options).write_weights || plan_options(options).write_state;
+  update = std::make_unique<UpdateOps>(
+      shape, *buffers, runtime.adam,
+      UpdateOps::Options{.clip = options.clip, .skip_nonfinite = options.skip_nonfinite, .hash = writes});
+  source = std::make_unique<TrainSource>(options, train_data, store->meta(), events);
+  handlers = std::make_unique<StepHandlers>(
+      shape, *compute, *transfer, update.get(), *store, *source,
+      StepHandlers::Options{.alternate_slots = commits_steps(), .commits = commits_steps()});
+  handlers->set_skipped(store->meta().skipped);
+  handlers->set_slots(store->meta().step, published, target);
+  evaluator = std::make_unique<Evaluator>(runtime, *setup.model, shape, *buffers, *store, eval_plan);
+  committed_step = store->meta().step;
+}
+
+// Up to the next evaluation, commit, or the end.
+uint64_t Trainer::Impl::segment_end(uint64_t step) const {
+  uint64_t end = options.steps;
+  const auto next = [&](uint64_t every) {
+    if (every != 0) end = std::min(end, (step / every + 1) * every);
+  };
+  if (eval_data) next(options.eval_every);
+  if (options.store.durable == Durable::checkpoint) next(options.commit_every);
+  return end;
+}
+
+RunOutcome Trainer::Impl::run(base::Trace* trace) {
+  offload::Executor executor(train_plan, *handlers,
+                             {.compute = runtime.compute.get(), .h2d = runtime.h2d.get(), .d2h = runtime.d2h.get(), .trace = trace});
+  offload::StepMeta meta = store->meta();
+  while (meta.step < options.steps && !source->stop_requested()) {
+    const uint64_t end = segment_end(meta.step);
+    handlers->set_slots(meta.step, handlers->newest_slot(), handlers->next_slot());
+    source->start(meta, end, &executor);
+    executor.run(meta.step);
+    meta = source->meta();
+    if (!commits_steps() && (meta.step == options.steps || source->stop_requested() ||
+                             (options.commit_every != 0 && meta.step % options.commit_every == 0)))
+      commit_memory(meta);
+    if (eval_data && options.eval_every != 0 && meta.step % options.eval_every == 0 && !source->stop_requested()) {
+      const EvalResult result = evaluate();
+      if (events.on_eval) events.on_eval(meta.step, result);
+    }
+  }
+  source->start(meta, meta.step, nullptr);
+  store->close(meta);
+  return {meta, meta.step < options.steps};
+}
+
+// durable: checkpoint and none. Steps since the last commit are in memory, or in the slot that is not published.
+void Trainer::Impl::commit_memory(const offload::StepMeta& meta) {
+  if (meta.step == committed_step) return;
+  const int slot = handlers->next_slot();
+  store->begin_writes();
+  std::vector<uint64_t> hashes = handlers->hashes();
+  store_homes(shape, *buffers, *store, slot, runtime, *update, hashes);
+  for (uint32_t tile = 0; tile < setup.layout.tiles().size(); ++tile) {
+    if (!setup.layout.tiles()[tile].trainable) continue;
+    store->set_hash(tile, offload::Part::weights, hashes[2 * tile]);
+    store->set_hash(tile, offload::Part::state, hashes[2 * tile + 1]);
+  }
+  store->prepare(meta);
+  if (options.store.durable == Durable::checkpoint) {
+    store->publish();
+    handlers->set_slots(meta.step, store->published(), store->target());
+  }
+  committed_step = meta.step;
+}
+
+EvalResult Trainer::Impl::evaluate() {
+  if (!eval_data) base::fail(ErrorKind::config, "data.eval is not set: there is nothing to evaluate on");
+  return evaluator->run(*eval_data, handlers->newest_slot(), [&](uint64_t done, uint64_t total) {
+    if (events.on_progress) events.on_progress("evaluating", done, total);
+  });
+}
+
+Trainer::Trainer(const TrainerOptions& options, const TrainerEvents& events) : impl_(std::make_unique<Impl>(options, events)) {}
+Trainer::~Trainer() = default;
+
+MemoryReport Trainer::memory() const {
+  MemoryReport report;
+  report.rows = impl_->shape.rows();
+  report.rows.push_back({"gpu", "temporaries", impl_->temporaries, true});
+  report.gpu_have = impl_->runtime.device->budget().limit();
+  report.host_have = impl_->runtime.host.limit();
+  return report;
+}
+
+const offload::Plan& Trainer::plan() const { return impl_->train_plan; }
+const offload::Layout& Trainer::layout() const { return impl_->setup.layout; }
+gpu::MemoryStats Trainer::device_memory() const { return impl_->runtime.device->memory(); }
+
+void Trainer::create() {
+  offload::StoreOptions store = impl_->options.store;
+  store.model_digest = impl_->setup.reader.digest();
+  offload::StepMeta meta;
+  meta.seed = impl_->options.seed;
+  const auto& tiles = impl_->setup.layout.tiles();
+  uint64_t done = 0;
+  impl_->store = offload::Store::create(
+      store, impl_->setup.layout, meta, [&](const offload::Tile& tile, std::span<std::byte> weights, std::span<std::byte> lo) {
+        fill_tile(impl_->setup.reader, impl_->setup.layout, tile, weights, lo);
+        if (impl_->events.on_progress) impl_->events.on_progress("creating the store", ++done, tiles.size());
+      });
+  impl_->load();
+}
+
+offload::OpenReport Trainer::open() {
+  offload::StoreOptions store = impl_->options.store;
+  store.model_digest = impl_->setup.reader.digest();
+  offload::OpenReport report;
+  impl_->store = offload::Store::open(store, impl_->setup.layout, &report);
+  impl_->load();
+  return report;
+}
+
+RunOutcome Trainer::run(base::Trace* trace) { return impl_->run(trace); }
+EvalResult Trainer::evaluate() { return impl_->evaluate(); }
+uint64_t Trainer::steps_done() const { return impl_->store->meta().step; }
+
+}  // namespace sluice::engine

@@ -1,0 +1,93 @@
+// A training run: from a model folder and token files to a store that holds the trained state.
+#pragma once
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cpu_adam/adam.h"
+#include "engine/evaluator.h"
+#include "engine/model_source.h"
+#include "engine/runtime.h"
+#include "engine/step_shape.h"
+#include "offload/executor.h"
+#include "offload/plan_builder.h"
+#include "offload/store.h"
+
+namespace sluice::engine {
+
+struct TrainerOptions {
+  ModelSource model;
+  RuntimeOptions runtime;
+  std::filesystem::path train_tokens, eval_tokens;  // eval empty: no evaluation
+  uint32_t sequence = 0, micro_batch = 1, accumulation = 1;
+  uint64_t steps = 0, seed = 0, eval_every = 0;
+  uint64_t commit_every = 0;  // durable: checkpoint. 0: only at the end
+  std::function<double(uint64_t step)> lr;  // of step 1, 2, ...
+  cpu_adam::GroupOptions optimizer;         // lr is replaced by the schedule
+  double clip = 1.0;
+  bool skip_nonfinite = false;
+  double grace = 30;  // seconds that a stop may take to finish the step
+  gpu::WireType wire = gpu::WireType::bf16;
+  offload::PlanOptions plan;  // tiers, pools, keep_*; what follows from other options is filled in
+  offload::StoreOptions store;  // model_digest is filled in
+};
+
+struct StepReport {
+  uint64_t step = 0, steps = 0, tokens = 0, trained = 0, samples = 0;
+  double loss = 0, lr = 0, grad_norm = 0, clip = 1;
+  bool skipped = false, committed = false;
+  double seconds = 0;  // since the report before
+  double eta_seconds = 0;
+  offload::ExecutorStats stats;
+};
+
+// All calls come from the trainer's thread, but on_step from any. Each may be empty.
+struct TrainerEvents {
+  std::function<void(const StepReport&)> on_step;
+  std::function<void(const std::string& what, uint64_t done, uint64_t total)> on_progress;
+  std::function<void(uint64_t step, const EvalResult&)> on_eval;
+  const std::atomic<bool>* stop = nullptr;  // set by a signal: finish the step, commit, return
+};
+
+struct MemoryReport {
+  std::vector<MemoryRow> rows;
+  uint64_t gpu_have = 0, host_have = 0, disk_have = 0;
+};
+
+struct RunOutcome {
+  offload::StepMeta meta;
+  bool stopped = false;    // by the stop flag, after a commit
+};
+
+class Trainer {
+ public:
+  // Reads configuration, model header and token files, builds and checks the plan, allocates every arena and counts the
+  // temporaries. Nothing on disk is touched. Errors: config, data, model, host_memory, device_memory.
+  Trainer(const TrainerOptions& options, const TrainerEvents& events);
+  ~Trainer();
+
+  MemoryReport memory() const;
+  const offload::Plan& plan() const;
+  const offload::Layout& layout() const;
+  gpu::MemoryStats device_memory() const;
+
+  // Creates the store from the model folder, or opens the existing one, and loads what has its home in memory.
+  void create();
+  offload::OpenReport open();
+
+  // Trains to `steps`, evaluating and committing on the way. After an error the object cannot be used again.
+  RunOutcome run(base::Trace* trace = nullptr);
+  // Of the evaluation set, with the newest weights. Only with eval_tokens.
+  EvalResult evaluate();
+  uint64_t steps_done() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace sluice::engine

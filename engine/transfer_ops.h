@@ -1,0 +1,33 @@
+// Copies between host and device, and the disk requests of a step.
+#pragma once
+#include <optional>
+
+#include "engine/step.h"
+#include "engine/step_buffers.h"
+#include "io/disk_queue.h"
+#include "offload/executor.h"
+#include "offload/store.h"
+
+namespace sluice::engine {
+
+class TransferOps {
+ public:
+  TransferOps(const StepShape& shape, StepBuffers& buffers, offload::Store& store, io::DiskQueue& queue)
+      : shape_(shape), buffers_(buffers), store_(store), queue_(queue) {}
+
+  void copy_in(const offload::OpRun& run, gpu::Stream& stream);
+  void copy_out(const offload::OpRun& run, gpu::Stream& stream);
+  // No value: nothing to transfer (a skipped step writes nothing).
+  std::optional<offload::OpHandlers::DiskRequest> request(const offload::OpRun& run, Step& step);
+
+ private:
+  std::byte* host_weights(const offload::OpRun& run) const;
+  std::byte* host_state(const offload::OpRun& run) const;
+
+  const StepShape& shape_;
+  StepBuffers& buffers_;
+  offload::Store& store_;
+  io::DiskQueue& queue_;
+};
+
+}  // namespace sluice::engine

@@ -1,0 +1,144 @@
+#include "engine/update_ops.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "engine/tile_state.h"
+
+namespace sluice::engine {
+
+using offload::Ring;
+
+namespace {
+
+std::vector<cpu_adam::GroupSpan> spans_of(const offload::Layout& layout, const offload::Tile& tile) {
+  std::vector<cpu_adam::GroupSpan> spans;
+  for (const auto& tensor : layout.blocks()[tile.block].tensors) {
+    if (!tensor.trainable) continue;
+    const uint64_t begin = std::max(tensor.offset, tile.first);
+    const uint64_t end = std::min(tensor.offset + tensor.count, tile.first + tile.count);
+    if (begin < end) spans.push_back({begin - tile.first, end - begin, tensor.group});
+  }
+  return spans;
+}
+
+uint64_t state_hash(const cpu_adam::LeafHashes& h) {
+  std::vector<uint64_t> all(h.lo);
+  all.insert(all.end(), h.m.begin(), h.m.end());
+  all.insert(all.end(), h.v.begin(), h.v.end());
+  return offload::extent_hash(all);
+}
+
+void append_leaves(std::vector<uint64_t>& out, const void* field, uint64_t count, size_t element) {
+  for (uint64_t i = 0; i < count; i += offload::kLeafElements)
+    out.push_back(base::xxh3(static_cast<const std::byte*>(field) + i * element,
+                             std::min(offload::kLeafElements, count - i) * element));
+}
+
+}  // namespace
+
+UpdateOps::UpdateOps(const StepShape& shape, StepBuffers& buffers, const cpu_adam::CpuAdam& adam, const Options& options)
+    : shape_(shape), buffers_(buffers), adam_(adam), options_(options) {
+  for (const auto& tile : shape.layout().tiles()) {
+    first_leaf_.push_back(leaf_count_);
+    spans_.push_back(tile.trainable ? spans_of(shape.layout(), tile) : std::vector<cpu_adam::GroupSpan>{});
+    if (tile.trainable) leaf_count_ += static_cast<uint32_t>(shape.layout().leaves(tile));
+  }
+}
+
+cpu_adam::Gradient UpdateOps::gradient(const offload::OpRun& run, Ring ring) const {
+  const offload::Use* use = find_use(run.op(), ring);
+  if (use == nullptr) return {};
+  const auto type = shape_.options().wire == gpu::WireType::bf16 ? cpu_adam::GradType::bf16 : cpu_adam::GradType::fp32;
+  return {buffers_.ring(ring, run.plan->buffer(*use, run.period)), type};
+}
+
+void UpdateOps::norm(const offload::OpRun& run, Step& step) const {
+  const auto tile = static_cast<uint32_t>(run.op().tile);
+  const auto& place = shape_.layout().tiles()[tile];
+  adam_.squared_norms(gradient(run, Ring::gradients), gradient(run, Ring::tied_gradients), place.count,
+                      std::span(step.leaf_sums).subspan(first_leaf_[tile], shape_.layout().leaves(place)));
+}
+
+void UpdateOps::gate(Step& step) const {
+  double sum = 0;
+  for (const double leaf : step.leaf_sums) sum += leaf;
+  step.grad_norm = std::sqrt(sum);
+  step.skipped = !std::isfinite(step.grad_norm) || !std::isfinite(step.loss());
+  if (step.skipped && !options_.skip_nonfinite) fail_nonfinite(step);
+  step.clip = options_.clip > 0 ? std::min(1.0, options_.clip / (step.grad_norm + 1e-6)) : 1.0;
+}
+
+void UpdateOps::fail_nonfinite(const Step& step) const {
+  std::string where = "the loss";
+  const auto& layout = shape_.layout();
+  for (uint32_t t = 0; t < layout.tiles().size(); ++t) {
+    const auto& tile = layout.tiles()[t];
+    if (!tile.trainable) continue;
+    for (uint32_t leaf = 0; leaf < layout.leaves(tile); ++leaf) {
+      if (std::isfinite(step.leaf_sums[first_leaf_[t] + leaf])) continue;
+      const uint64_t begin = tile.first + leaf * offload::kLeafElements, end = begin + offload::kLeafElements;
+      for (const auto& tensor : layout.blocks()[tile.block].tensors)
+        if (tensor.trainable && tensor.offset < end && tensor.offset + tensor.count > begin) {
+          where = "the gradient of " + tensor.name;
+          t = static_cast<uint32_t>(layout.tiles().size());
+          break;
+        }
+      break;
+    }
+  }
+  base::fail(base::ErrorKind::numerics,
+             "step {}: {} is not finite (loss {}, gradient norm {}); nothing of this step was written. Lower the learning rate, look at "
+             "the data of this step, or set run.on_nonfinite to \"skip\"",
+             step.number, where, step.loss(), step.grad_norm);
+}
+
+void UpdateOps::update(const offload::OpRun& run, Step& step) const {
+  if (step.skipped) return;
+  const auto index = static_cast<uint32_t>(run.op().tile);
+  const auto& layout = shape_.layout();
+  const auto& tile = layout.tiles()[index];
+  const auto buffer = [&](std::initializer_list<Ring> rings, std::byte* home) {
+    for (const Ring ring : rings)
+      if (const offload::Use* use = find_use(run.op(), ring)) return buffers_.ring(ring, run.plan->buffer(*use, run.period));
+    return home;
+  };
+  std::byte* weights = buffer({Ring::weights_held, Ring::weights}, buffers_.weights_home(index));
+  std::byte* state = buffer({Ring::state}, buffers_.state_home(index));
+  SLUICE_CHECK(weights != nullptr && state != nullptr, run.plan->name(run.index));
+
+  cpu_adam::LeafHashes hashes;
+  cpu_adam::TileUpdate tile_update;
+  tile_update.state = tile_state(layout.schema(), tile, weights, state);
+  tile_update.count = tile.count;
+  tile_update.grad = gradient(run, Ring::gradients);
+  tile_update.grad2 = gradient(run, Ring::tied_gradients);
+  tile_update.grad_scale = static_cast<float>(step.clip);
+  tile_update.spans = spans_[index];
+  tile_update.groups = step.groups;
+  tile_update.hashes = options_.hash ? &hashes : nullptr;
+  adam_.update(tile_update);
+  if (!options_.hash) return;
+  step.hashes[2 * index] = offload::extent_hash(hashes.weights);
+  step.hashes[2 * index + 1] = state_hash(hashes);
+}
+
+void UpdateOps::hash_tile(uint32_t index, const std::byte* weights, const std::byte* state, std::vector<uint64_t>& hashes) const {
+  const auto& tile = shape_.layout().tiles()[index];
+  const auto s = tile_state(shape_.layout().schema(), tile, const_cast<std::byte*>(weights), const_cast<std::byte*>(state));
+  if (weights != nullptr) {
+    std::vector<uint64_t> leaves;
+    append_leaves(leaves, weights, tile.count, shape_.weight_bytes());
+    hashes[2 * index] = offload::extent_hash(leaves);
+  }
+  if (state == nullptr) return;
+  std::vector<uint64_t> leaves;
+  if (s.lo != nullptr) append_leaves(leaves, s.lo, tile.count, sizeof(int16_t));
+  append_leaves(leaves, s.m, tile.count, sizeof(float));
+  append_leaves(leaves, s.v, tile.count, sizeof(float));
+  hashes[2 * index + 1] = offload::extent_hash(leaves);
+}
+
+}  // namespace sluice::engine

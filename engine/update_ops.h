@@ -1,0 +1,43 @@
+// Norm, Gate, Update and the commit operations: the optimizer on tiles, on the update and commit lanes.
+#pragma once
+#include <vector>
+
+#include "cpu_adam/adam.h"
+#include "engine/step.h"
+#include "engine/step_buffers.h"
+#include "offload/executor.h"
+#include "offload/store.h"
+
+namespace sluice::engine {
+
+class UpdateOps {
+ public:
+  struct Options {
+    double clip = 1.0;              // 0: off
+    bool skip_nonfinite = false;    // false: Error(numerics) before any write
+    bool hash = true;               // extents are written: their hashes are needed
+  };
+  UpdateOps(const StepShape& shape, StepBuffers& buffers, const cpu_adam::CpuAdam& adam, const Options& options);
+
+  void norm(const offload::OpRun& run, Step& step) const;
+  void gate(Step& step) const;
+  void update(const offload::OpRun& run, Step& step) const;
+
+  uint32_t leaf_count() const { return leaf_count_; }  // entries of Step::leaf_sums
+  // Hashes of a tile in memory, as update() would have left them in step.hashes.
+  void hash_tile(uint32_t tile, const std::byte* weights, const std::byte* state, std::vector<uint64_t>& hashes) const;
+
+ private:
+  cpu_adam::Gradient gradient(const offload::OpRun& run, offload::Ring ring) const;
+  [[noreturn]] void fail_nonfinite(const Step& step) const;
+
+  const StepShape& shape_;
+  StepBuffers& buffers_;
+  const cpu_adam::CpuAdam& adam_;
+  const Options options_;
+  std::vector<uint32_t> first_leaf_;                            // by tile, into Step::leaf_sums
+  std::vector<std::vector<cpu_adam::GroupSpan>> spans_;         // by tile
+  uint32_t leaf_count_ = 0;
+};
+
+}  // namespace sluice::engine
