@@ -1,0 +1,195 @@
+// Where bytes live and when they move never changes a bit: losses, norms and the trained state are compared between runs.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+#include "tests/engine/tiny_run.h"
+
+namespace sluice::engine {
+namespace {
+
+using offload::Durable;
+using offload::Tier;
+
+// What decides the numbers; everything else must not.
+struct Numbers {
+  std::string model;
+  uint32_t accumulation;
+  std::vector<std::string> trainable;
+  auto operator<=>(const Numbers&) const = default;
+};
+
+struct Tiers {
+  Tier weights, state;
+  Durable durable;
+};
+const std::vector<Tiers> kTiers{
+    {Tier::none, Tier::none, Durable::checkpoint}, {Tier::none, Tier::cpu, Durable::checkpoint}, {Tier::none, Tier::cpu, Durable::step},
+    {Tier::none, Tier::nvme, Durable::step},       {Tier::cpu, Tier::cpu, Durable::step},        {Tier::cpu, Tier::cpu, Durable::none},
+    {Tier::cpu, Tier::nvme, Durable::step},        {Tier::nvme, Tier::cpu, Durable::step},       {Tier::nvme, Tier::nvme, Durable::step},
+    {Tier::nvme, Tier::nvme, Durable::checkpoint}, {Tier::nvme, Tier::cpu, Durable::checkpoint}, {Tier::nvme, Tier::nvme, Durable::none}};
+const std::vector<uint64_t> kTile{65536, 131072, 2 << 20};
+const std::vector<offload::PoolSizes> kPools{{}, {.weights = 8, .state = 1, .gradients = 0, .device_slots = 1}, {.weights = 12, .state = 3, .gradients = 0, .device_slots = 3}};
+const std::vector<io::QueueKind> kQueues{io::QueueKind::threads, io::QueueKind::uring};
+const std::vector<Numbers> kNumbers{
+    {"tied", 1, {"*"}},   {"tied", 4, {"*"}},   {"untied", 1, {"*"}}, {"untied", 4, {"*"}},
+    {"tied", 4, {"model.layers.1.*", "model.norm.weight"}},
+    {"untied", 1, {"*layers*proj.weight"}},
+    {"tied", 1, {"model.embed_tokens.weight", "model.layers.0.*"}},
+    {"untied", 4, {"*layers.1.*", "*norm*", "lm_head.weight"}},
+};
+
+// Level i of each factor; a row of the array is one run.
+using Row = std::vector<size_t>;
+const Row kLevels{kTiers.size(), kTile.size(), kPools.size(), kQueues.size(), 2, 3, kNumbers.size()};
+
+TinyRun run_of(const Row& row) {
+  TinyRun run;
+  run.weights = kTiers[row[0]].weights;
+  run.state = kTiers[row[0]].state;
+  run.durable = kTiers[row[0]].durable;
+  run.tile = kTile[row[1]];
+  run.pools = kPools[row[2]];
+  run.queue = kQueues[row[3]];
+  run.optimizer_threads = static_cast<int>(row[4]) + 1;
+  run.keep_weights = row[5] == 1 ? 1 : 0;
+  run.keep_graphs = row[5] == 2 ? 1 : 0;
+  run.model = kNumbers[row[6]].model;
+  run.accumulation = kNumbers[row[6]].accumulation;
+  run.trainable = kNumbers[row[6]].trainable;
+  return run;
+}
+
+const TinyResult& reference(const Row& row) {
+  static std::map<size_t, TinyResult> known;
+  const auto it = known.find(row[6]);
+  if (it != known.end()) return it->second;
+  Row plain(row.size(), 0);
+  plain[6] = row[6];
+  return known[row[6]] = run_tiny(run_of(plain));
+}
+
+void expect_same(const Row& row) {
+  const TinyResult& expected = reference(row);
+  const TinyResult got = run_tiny(run_of(row));
+  EXPECT_EQ(got.losses, expected.losses);
+  EXPECT_EQ(got.norms, expected.norms);
+  EXPECT_EQ(got.digest.weights, expected.digest.weights);
+  EXPECT_EQ(got.digest.state, expected.digest.state);
+  EXPECT_LE(got.device_peak, got.device_planned);
+}
+
+std::string text(const Row& row) {
+  std::string s;
+  for (size_t level : row) s += std::to_string(level) + " ";
+  return s;
+}
+
+// Rows that hold every pair of levels of every two factors; greedy, deterministic.
+std::vector<Row> pairwise(const Row& levels) {
+  std::map<std::vector<size_t>, bool> open;  // (factor a, level, factor b, level)
+  for (size_t a = 0; a < levels.size(); ++a)
+    for (size_t b = a + 1; b < levels.size(); ++b)
+      for (size_t i = 0; i < levels[a]; ++i)
+        for (size_t j = 0; j < levels[b]; ++j) open[{a, i, b, j}] = true;
+  const auto covers = [&](const Row& row) {
+    std::vector<std::vector<size_t>> pairs;
+    for (size_t a = 0; a < row.size(); ++a)
+      for (size_t b = a + 1; b < row.size(); ++b)
+        if (open.contains({a, row[a], b, row[b]})) pairs.push_back({a, row[a], b, row[b]});
+    return pairs;
+  };
+  std::mt19937 random(7);
+  std::vector<Row> rows;
+  while (!open.empty()) {
+    Row best;
+    size_t most = 0;
+    for (int attempt = 0; attempt < 200; ++attempt) {
+      Row row;
+      for (size_t n : levels) row.push_back(random() % n);
+      const auto& seed = open.begin()->first;
+      row[seed[0]] = seed[1];
+      row[seed[2]] = seed[3];
+      if (const size_t n = covers(row).size(); n > most) most = n, best = row;
+    }
+    for (const auto& pair : covers(best)) open.erase(pair);
+    rows.push_back(best);
+  }
+  return rows;
+}
+
+TEST(Exactness, EveryPairOfChoicesGivesTheSameBits) {
+  for (const Row& row : pairwise(kLevels)) {
+    SCOPED_TRACE(text(row));
+    ASSERT_NO_THROW(expect_same(row));
+    if (HasFailure()) return;
+  }
+}
+
+TEST(Exactness, SlowEveryCombinationGivesTheSameBits) {
+  Row row(kLevels.size(), 0);
+  for (;;) {
+    SCOPED_TRACE(text(row));
+    ASSERT_NO_THROW(expect_same(row));
+    if (HasFailure()) return;
+    size_t i = 0;
+    while (i < row.size() && ++row[i] == kLevels[i]) row[i++] = 0;
+    if (i == row.size()) return;
+  }
+}
+
+TEST(Exactness, DifferentDataGivesDifferentBits) {  // the comparison can fail
+  TinyRun a, b;
+  b.accumulation = 2;
+  EXPECT_NE(run_tiny(a).digest.weights, run_tiny(b).digest.weights);
+}
+
+TEST(Exactness, StoppingAndResumingChangesNothing) {
+  for (const Tiers& tiers : {kTiers[8], kTiers[0], kTiers[6], kTiers[9], kTiers[11]}) {
+    TinyRun run;
+    run.weights = tiers.weights;
+    run.state = tiers.state;
+    run.durable = tiers.durable;
+    const TinyResult whole = run_tiny(run);
+    run.stops = {1, 4};
+    const TinyResult parts = run_tiny(run);
+    EXPECT_EQ(parts.losses, whole.losses);
+    EXPECT_EQ(parts.digest.weights, whole.digest.weights);
+    EXPECT_EQ(parts.digest.state, whole.digest.state);
+  }
+}
+
+TEST(Exactness, EvaluatingOnTheWayChangesNothing) {
+  TinyRun run;
+  run.weights = run.state = Tier::nvme;
+  run.durable = Durable::step;
+  const TinyResult plain = run_tiny(run);
+  run.eval_every = 2;
+  const TinyResult evaluated = run_tiny(run);
+  EXPECT_EQ(evaluated.losses, plain.losses);
+  EXPECT_EQ(evaluated.digest.weights, plain.digest.weights);
+  ASSERT_EQ(evaluated.eval_losses.size(), 2u);
+  run.weights = run.state = Tier::none;
+  run.durable = Durable::checkpoint;
+  EXPECT_EQ(run_tiny(run).eval_losses, evaluated.eval_losses);
+}
+
+TEST(Exactness, Fp32RunsGiveTheSameBitsInEveryTier) {
+  TinyRun run;
+  run.model = "tied_fp32";
+  run.schema = offload::Schema::fp32;
+  const TinyResult expected = run_tiny(run);
+  for (const Tiers& tiers : {kTiers[4], kTiers[8], kTiers[3]}) {
+    run.weights = tiers.weights;
+    run.state = tiers.state;
+    run.durable = tiers.durable;
+    const TinyResult got = run_tiny(run);
+    EXPECT_EQ(got.losses, expected.losses);
+    EXPECT_EQ(got.digest.weights, expected.digest.weights);
+    EXPECT_EQ(got.digest.state, expected.digest.state);
+  }
+}
+
+}  // namespace
+}  // namespace sluice::engine

@@ -1,0 +1,41 @@
+// A few training steps of a tiny model, for tests that compare runs.
+#pragma once
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "engine/state_reader.h"
+#include "engine/trainer.h"
+
+namespace sluice::engine {
+
+std::filesystem::path test_models();  // made by scripts/setup; fails the test with a hint when absent
+
+struct TinyRun {
+  std::string model = "tied";
+  offload::Tier weights = offload::Tier::none, state = offload::Tier::none;
+  offload::Durable durable = offload::Durable::checkpoint;
+  offload::Schema schema = offload::Schema::bf16;
+  uint64_t tile = 65536;
+  offload::PoolSizes pools;
+  io::QueueKind queue = io::QueueKind::threads;
+  int optimizer_threads = 1;
+  uint32_t accumulation = 1, keep_weights = 0, keep_graphs = 0;
+  std::vector<std::string> trainable{"*"};
+  uint64_t steps = 5, eval_every = 0;
+  uint64_t device_memory = 512 << 20;
+  bool poison = true;
+  std::vector<uint64_t> stops;  // the run is opened again after each of these steps
+};
+
+struct TinyResult {
+  std::vector<double> losses, norms, clips;
+  StateDigest digest;
+  uint64_t device_peak = 0, device_planned = 0;
+  std::vector<double> eval_losses;
+};
+
+TrainerOptions tiny_options(const TinyRun& run, const std::filesystem::path& run_dir);
+TinyResult run_tiny(const TinyRun& run);
+
+}  // namespace sluice::engine
