@@ -1,0 +1,67 @@
+#include "offload/executor_clock.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/error.h"
+
+namespace sluice::offload {
+
+double executor_now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+ExecutorClock::ExecutorClock(const Plan& plan, base::Trace* trace) : plan_(plan), trace_(trace) {}
+
+void ExecutorClock::start(double now) {
+  if (trace_ != nullptr) trace_offset_ = trace_->now() - executor_now();
+  for (LaneState& lane : lanes_) lane = {.last_done = now};
+}
+
+uint32_t ExecutorClock::issued(Lane lane, double now) {
+  LaneState& state = lanes_[static_cast<size_t>(lane)];
+  if (state.in_flight++ == 0) state.busy_since = now;
+  if (!is_disk_lane(lane)) return 0;
+  const auto free = std::find(state.rows_taken.begin(), state.rows_taken.end(), false);
+  const auto row = static_cast<uint32_t>(free - state.rows_taken.begin());
+  if (free == state.rows_taken.end()) state.rows_taken.push_back(true);
+  state.rows_taken[row] = true;
+  return row;
+}
+
+double ExecutorClock::account(const Done& done, Lane lane) {
+  LaneState& state = lanes_[static_cast<size_t>(lane)];
+  const auto l = static_cast<size_t>(lane);
+  --state.in_flight;
+  const std::lock_guard lock(mutex_);
+  stats_.bytes[l] += plan_.ops[done.op].bytes;
+  if (is_disk_lane(lane)) {
+    state.rows_taken[done.row] = false;
+    if (state.in_flight == 0) stats_.busy[l] += std::max(0.0, done.end - state.busy_since);
+    return done.ready;
+  }
+  // One at a time: it began when it was ready and the one before was done.
+  const double begin = std::min(std::max(done.ready, state.last_done), done.end);
+  stats_.busy[l] += done.end - begin;
+  if (const double stall = begin - state.last_done; lane == Lane::compute && stall > 0) {
+    stats_.compute_stall += stall;
+    stats_.stall_by_lane[static_cast<size_t>(done.cause)] += stall;
+  }
+  state.last_done = std::max(state.last_done, done.end);
+  return begin;
+}
+
+void ExecutorClock::done(const Done& done) {
+  const Op& op = plan_.ops[done.op];
+  const double begin = account(done, op.lane);
+  if (trace_ == nullptr) return;
+  std::string row = to_string(op.lane);
+  if (is_disk_lane(op.lane)) row += fmt::format(" {}", done.row);
+  trace_->add(row, plan_.name(done.op), begin + trace_offset_, done.end + trace_offset_, op.bytes);
+}
+
+ExecutorStats ExecutorClock::take() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(stats_, {});
+}
+
+}  // namespace sluice::offload
