@@ -9,6 +9,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/cgroup.h"
 #include "base/error.h"
 #include "base/units.h"
 
@@ -17,12 +18,6 @@ namespace {
 
 constexpr size_t kPage = 4096;
 constexpr size_t kHugePage = 2 << 20;
-
-uint64_t read_number(const char* path, uint64_t otherwise) {
-  std::ifstream in(path);
-  uint64_t value = 0;
-  return in >> value ? value : otherwise;
-}
 
 }  // namespace
 
@@ -81,13 +76,7 @@ uint64_t available_host_memory() {
     if (key == "MemAvailable:") available = value * 1024;
     std::getline(meminfo, unit);
   }
-  const uint64_t unlimited = std::numeric_limits<uint64_t>::max();
-  const uint64_t limit = read_number("/sys/fs/cgroup/memory.max", unlimited);
-  if (limit != unlimited) {
-    const uint64_t used = read_number("/sys/fs/cgroup/memory.current", 0);
-    available = std::min(available, limit > used ? limit - used : 0);
-  }
-  return available;
+  return std::min(available, read_cgroup_limits().memory_available.value_or(available));
 }
 
 }  // namespace sluice::base

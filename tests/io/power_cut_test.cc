@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using base::operator""_KiB;
 
-constexpr uint64_t kSeeds = 12;
+constexpr uint64_t kSeeds = 60;
 
 std::string text_of(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
@@ -50,7 +50,7 @@ class PowerCutTest : public ::testing::Test {
     }
     return states;
   }
-  Scratch scratch_;
+  Scratch scratch_{Scratch::On::tmpfs};
 };
 
 TEST_F(PowerCutTest, UnsyncedWritesAreLostKeptOrTorn) {

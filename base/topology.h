@@ -1,0 +1,28 @@
+// The processors that this process may use.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace sluice::base {
+
+struct NumaNode {
+  unsigned index = 0;         // of the system
+  uint64_t memory_bytes = 0;  // installed
+  std::vector<unsigned> cpus;  // of those in Topology::cpus
+};
+
+struct Topology {
+  std::vector<unsigned> cpus;       // logical ones, as affinity and cpusets allow; ascending, never empty
+  unsigned physical_cores = 1;      // that have at least one of these
+  std::optional<double> cpu_quota;  // CPU seconds per second that the control group grants
+  std::vector<NumaNode> numa_nodes;  // at least one
+
+  // Threads that compute at full speed: physical cores, less when the quota is smaller; at least 1.
+  unsigned usable_cores() const;
+};
+
+// Takes some milliseconds; call once and pass the result on.
+Topology detect_topology();
+
+}  // namespace sluice::base
