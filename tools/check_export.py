@@ -19,7 +19,7 @@ os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from torch.nn.functional import cross_entropy  # noqa: E402
-from transformers import AutoModelForCausalLM  # noqa: E402
+from transformers import AutoModelForCausalLM, logging  # noqa: E402
 
 import token_file  # noqa: E402
 
@@ -57,6 +57,7 @@ def main():
     if token_file.read(args.tokens)[1] != token_file.tokenizer_hash(args.folder):
         print(f"error: {args.tokens} was made with another tokenizer than that of {args.folder}", file=sys.stderr)
         return 3
+    logging.disable_progress_bar()
     model = AutoModelForCausalLM.from_pretrained(args.folder, dtype=getattr(torch, args.dtype)).eval()
 
     found, rows = pieces(args.tokens, args.sequence, args.rows)
