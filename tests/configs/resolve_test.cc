@@ -1,0 +1,127 @@
+#include "configs/resolve.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/configs/sample.h"
+
+namespace sluice::configs {
+namespace {
+
+using offload::Durable;
+using offload::Tier;
+using testing::ElementsAre;
+
+TEST(Resolve, AnyTwoBatchKeysGiveTheThird) {
+  struct Case {
+    std::vector<std::string> set;
+    uint64_t total, micro, accumulation;
+  };
+  const std::string total = "train_batch_size=", micro = "train_micro_batch_size_per_gpu=",
+                    steps = "gradient_accumulation_steps=";
+  const Case cases[] = {
+      {{}, 6, 2, 3},
+      {{micro + "null", total + "12"}, 12, 4, 3},
+      {{steps + "null", total + "12"}, 12, 2, 6},
+      {{steps + "null"}, 2, 2, 1},
+      {{micro + "null", steps + "null", total + "8"}, 8, 8, 1},
+      {{total + "6"}, 6, 2, 3},
+  };
+  for (const Case& c : cases) {
+    const RunConfig config = sample(c.set);
+    EXPECT_EQ(config.train_batch_size, c.total);
+    EXPECT_EQ(config.micro_batch(), c.micro);
+    EXPECT_EQ(config.accumulation(), c.accumulation);
+  }
+}
+
+TEST(Resolve, RunFolderAndStore) {
+  RunConfig c = sample();
+  EXPECT_EQ(c.run.dir, "runs/sample");
+  EXPECT_THAT(c.storage.paths, ElementsAre("runs/sample/store"));
+  c = sample({"run.dir=/r", "zero_optimization.offload_optimizer.nvme_path=/n"});
+  EXPECT_THAT(c.storage.paths, ElementsAre("/n"));
+  c = sample({"zero_optimization.offload_optimizer.nvme_path=/n",
+              "zero_optimization.offload_param.nvme_path=/ignored: on cpu"});
+  EXPECT_THAT(c.storage.paths, ElementsAre("/n"));
+  c = sample({"zero_optimization.offload_optimizer.nvme_path=/n", "storage.paths=[\"/s\"]"});
+  EXPECT_THAT(c.storage.paths, ElementsAre("/s"));
+}
+
+TEST(Resolve, SevenPairsOfTiersAreLegal) {
+  int legal = 0;
+  for (const char* weights : {"none", "cpu", "nvme"})
+    for (const char* state : {"none", "cpu", "nvme"}) {
+      try {
+        const RunConfig c = sample({"zero_optimization.offload_param.device=" + std::string(weights),
+                                    "zero_optimization.offload_optimizer.device=" + std::string(state)});
+        EXPECT_EQ(c.storage.durable, std::string(state) == "nvme" ? Durable::step : Durable::checkpoint);
+        ++legal;
+      } catch (const base::Error&) {
+        EXPECT_STREQ(state, "none");
+        EXPECT_STRNE(weights, "none");
+      }
+    }
+  EXPECT_EQ(legal, 7);
+}
+
+TEST(Resolve, TiersLeftOpenAreChosenOnce) {
+  RunConfig c = sample({"zero_optimization=null"});
+  EXPECT_FALSE(c.storage.durable.has_value());
+  choose_tiers(&c, Tier::cpu, Tier::nvme, "the state needs 12 GiB, 8 GiB are free");
+  EXPECT_EQ(c.zero_optimization.offload_param.device, Tier::cpu);
+  EXPECT_EQ(c.zero_optimization.offload_optimizer.device, Tier::nvme);
+  EXPECT_EQ(c.storage.durable, Durable::step);
+  EXPECT_EQ(origin_of(c, "zero_optimization.offload_param.device").text,
+            "chosen: the state needs 12 GiB, 8 GiB are free");
+  choose_tiers(&c, Tier::none, Tier::none, "too late");
+  EXPECT_EQ(c.zero_optimization.offload_param.device, Tier::cpu);
+
+  RunConfig half = sample({"zero_optimization.offload_param.device=auto"});
+  choose_tiers(&half, Tier::nvme, Tier::cpu, "test");
+  EXPECT_EQ(half.zero_optimization.offload_param.device, Tier::nvme);
+  EXPECT_EQ(half.zero_optimization.offload_optimizer.device, Tier::nvme);  // as given
+}
+
+TEST(Resolve, ChosenTiersAreChecked) {
+  RunConfig c = sample({"zero_optimization=null"});
+  EXPECT_THAT(config_error([&] { choose_tiers(&c, Tier::nvme, Tier::none, "bad"); }),
+              testing::HasSubstr("chosen: bad"));
+}
+
+TEST(Resolve, EpochsBecomeSteps) {
+  RunConfig c = sample(
+      {"steps=null", "epochs=2", "scheduler.type=WarmupCosineLR", "scheduler.params.warmup_num_steps=5"});
+  EXPECT_FALSE(c.scheduler.total_num_steps.has_value());
+  choose_steps(&c, 40, "2 epochs of 20 steps");
+  EXPECT_EQ(c.steps, 40u);
+  EXPECT_EQ(c.scheduler.total_num_steps, 40u);
+  EXPECT_EQ(origin_of(c, "steps").text, "chosen: 2 epochs of 20 steps");
+
+  RunConfig small = sample(
+      {"steps=null", "epochs=2", "scheduler.type=WarmupCosineLR", "scheduler.params.warmup_num_steps=5"});
+  EXPECT_THAT(config_error([&] { choose_steps(&small, 5, "tiny data"); }),
+              testing::HasSubstr("must end before"));
+}
+
+TEST(Resolve, ZeroStepsIsARun) {
+  EXPECT_EQ(sample({"steps=0", "scheduler.type=WarmupCosineLR"}).steps, 0u);
+}
+
+TEST(Resolve, TheSchedulersRateStandsForTheOptimizers) {
+  const RunConfig c = sample(
+      {"optimizer.params.lr=null", "scheduler={\"type\":\"WarmupLR\",\"params\":{\"warmup_max_lr\":0.5}}"});
+  EXPECT_EQ(c.optimizer.lr, 0.5);
+  EXPECT_EQ(origin_of(c, "optimizer.params.lr").text, "derived: scheduler.params.warmup_max_lr");
+}
+
+TEST(Resolve, AutoHasOneAnswerForNow) {
+  const RunConfig c = sample(
+      {"execution.overlap=auto", "execution.boundaries=auto", "machine.device=auto", "memory.pinned=auto"});
+  EXPECT_EQ(c.execution.overlap, offload::Placement::none);
+  EXPECT_EQ(c.execution.boundaries, Boundaries::gpu);
+  EXPECT_EQ(c.machine.device, DeviceType::cpu);
+  EXPECT_EQ(origin_of(c, "execution.overlap").kind, Origin::Kind::derived);
+}
+
+}  // namespace
+}  // namespace sluice::configs
