@@ -1,0 +1,433 @@
+#include "offload/executor.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "executor_harness.h"
+#include "offload/ring_edges.h"
+
+namespace sluice::offload {
+namespace {
+
+using base::Error;
+using base::ErrorKind;
+
+Plan empty_plan() {
+  Plan plan;
+  plan.widths.fill(2);
+  return plan;
+}
+
+uint32_t add(Plan& plan, Lane lane, std::vector<Dep> deps = {}) {
+  Op op;
+  op.kind = OpKind::forward;
+  op.lane = lane;
+  op.block = static_cast<int32_t>(plan.ops.size());  // so that names differ
+  op.key = {static_cast<int32_t>(plan.ops.size()), 0, 0};
+  op.deps = std::move(deps);
+  plan.ops.push_back(std::move(op));
+  return static_cast<uint32_t>(plan.ops.size() - 1);
+}
+
+// Uses of a ring: the acquiring operation first.
+void use(Plan& plan, Ring ring, std::vector<Dep> users) {
+  const uint32_t n = plan.rings[static_cast<size_t>(ring)].acquisitions++;
+  Op& owner = plan.ops[users.front().op];
+  owner.uses.insert(owner.uses.begin(), {ring, n, 0});
+  ++owner.acquires;
+  for (size_t i = 1; i < users.size(); ++i) plan.ops[users[i].op].uses.push_back({ring, n, users[i].periods});
+}
+
+// No cycle of edges inside a period over data, lane order and buffer reuse; no buffer wanted before a later period's user.
+bool can_run(const Plan& plan) {
+  std::vector<RingEdge> edges;
+  try {
+    edges = ring_edges(plan);
+  } catch (const Error&) {
+    return false;
+  }
+  for (uint32_t v = 0; v < plan.ops.size(); ++v)
+    for (const Dep& dep : plan.ops[v].deps) edges.push_back({dep.op, v, dep.periods});
+  for (const auto& order : plan.order)
+    for (size_t i = 1; i < order.size(); ++i) edges.push_back({order[i - 1], order[i], 0});
+  std::vector<std::vector<uint32_t>> after(plan.ops.size());
+  std::vector<uint32_t> left(plan.ops.size(), 0), ready;
+  for (const RingEdge& edge : edges)
+    if (edge.periods == 0) after[edge.from].push_back(edge.to), ++left[edge.to];
+  for (uint32_t i = 0; i < plan.ops.size(); ++i)
+    if (left[i] == 0) ready.push_back(i);
+  size_t seen = 0;
+  for (; !ready.empty(); ++seen) {
+    const uint32_t op = ready.back();
+    ready.pop_back();
+    for (uint32_t next : after[op])
+      if (--left[next] == 0) ready.push_back(next);
+  }
+  return seen == plan.ops.size();
+}
+
+// Any plan that can run, with rings of the smallest size that lets it (plus `slack`).
+Plan random_plan(uint32_t ops, uint32_t seed, uint32_t slack) {
+  std::mt19937 random(seed);
+  const auto below = [&](uint32_t n) { return static_cast<uint32_t>(random() % n); };
+  Plan plan = empty_plan();
+  for (auto& width : plan.widths) width = 1 + below(4);
+  const uint32_t lanes = 1 + below(kLanes);
+  for (uint32_t i = 0; i < ops; ++i) {
+    std::vector<Dep> deps;
+    for (uint32_t d = below(4); d > 0; --d) {
+      const uint32_t periods = i == 0 ? 1 + below(3) : below(3) == 0 ? 1 + below(3) : 0;
+      deps.push_back({below(periods == 0 ? i : ops), periods});
+    }
+    add(plan, static_cast<Lane>(below(lanes)), std::move(deps));
+  }
+  for (uint32_t r = 0; r < kRings; ++r) {
+    const auto lane = static_cast<Lane>(below(lanes));
+    for (uint32_t i = 0; i < ops; ++i) {
+      if (plan.ops[i].lane != lane || below(2) == 0) continue;
+      std::vector<Dep> users{{i, 0}};
+      for (uint32_t n = below(4); n > 0; --n) {
+        const uint32_t periods = below(4) == 0 ? 1 + below(2) : 0;
+        const uint32_t op = periods == 0 ? i + below(ops - i) : below(ops);
+        if (op == i && periods == 0) continue;
+        users.push_back({op, periods});
+        plan.ops[op].deps.push_back({i, periods});  // a user follows the acquisition
+      }
+      use(plan, static_cast<Ring>(r), users);
+    }
+  }
+  order_plan(plan);
+  for (RingInfo& ring : plan.rings) ring.size = 4 * ops;
+  for (RingInfo& ring : plan.rings) {
+    for (ring.size = 1; !can_run(plan);) ++ring.size;
+    ring.size += slack;
+  }
+  return plan;
+}
+
+std::string joined(const std::vector<std::string>& notes) {
+  return std::accumulate(notes.begin(), notes.end(), std::string(), [](auto a, auto& b) { return a + b + "\n"; });
+}
+
+// Runs the plan; every operation of every period must have run once, and no promise been broken.
+void expect_runs(const Plan& plan, const FakeOptions& options) {
+  FakeHandlers handlers(plan, options);
+  Machine machine(plan, handlers);
+  ASSERT_EQ(machine.executor.run(options.first), options.periods);
+  EXPECT_EQ(handlers.watch.done(), plan.ops.size() * options.periods);
+  EXPECT_EQ(joined(handlers.watch.notes()), "");
+}
+
+// A small plan with every lane: read, copy in, compute, copy out, update, write, commit.
+Plan pipeline(uint32_t tiles) {
+  Plan plan = empty_plan();
+  std::vector<Dep> writes;
+  const uint32_t gate = tiles * 8;
+  for (uint32_t t = 0; t < tiles; ++t) {
+    const uint32_t base = t * 8;
+    add(plan, Lane::disk_weights, {{base + 6, 1}});
+    add(plan, Lane::h2d, {{base, 0}});
+    add(plan, Lane::compute, {{base + 1, 0}});
+    add(plan, Lane::d2h, {{base + 2, 0}});
+    add(plan, Lane::disk_state);
+    add(plan, Lane::update, {{base + 3, 0}, {base + 4, 0}, {gate, 1}});
+    add(plan, Lane::disk_write_weights, {{base + 5, 0}});
+    add(plan, Lane::disk_write_state, {{base + 5, 0}});
+    writes.push_back({base + 6, 0});
+    writes.push_back({base + 7, 0});
+    use(plan, Ring::weights, {{base, 0}, {base + 1, 0}});
+    use(plan, Ring::device_layer, {{base + 1, 0}, {base + 2, 0}});
+    use(plan, Ring::grad_layer, {{base + 2, 0}, {base + 3, 0}});
+    use(plan, Ring::gradients, {{base + 3, 0}, {base + 5, 0}});
+    use(plan, Ring::state, {{base + 4, 0}, {base + 5, 0}, {base + 6, 0}, {base + 7, 0}});
+  }
+  add(plan, Lane::commit, writes);
+  order_plan(plan);
+  for (RingInfo& ring : plan.rings) ring.size = 1;
+  return plan;
+}
+
+RC_GTEST_PROP(ExecutorProperty, RandomPlansRunInOrderAtTheSmallestPools, ()) {
+  const auto ops = *rc::gen::inRange<uint32_t>(1, 30);
+  const Plan plan = random_plan(ops, *rc::gen::arbitrary<uint32_t>(), *rc::gen::inRange<uint32_t>(0, 3));
+  FakeOptions options{.first = *rc::gen::inRange<uint64_t>(0, 5), .periods = *rc::gen::inRange<uint64_t>(0, 6)};
+  options.seed = *rc::gen::arbitrary<uint32_t>();
+  options.jitter_us = *rc::gen::element(0, 60);
+  options.skip_disk = *rc::gen::inRange<uint32_t>(0, 4);
+  FakeHandlers handlers(plan, options);
+  Machine machine(plan, handlers);
+  RC_ASSERT(machine.executor.run(options.first) == options.periods);
+  RC_ASSERT(handlers.watch.done() == plan.ops.size() * options.periods);
+  RC_ASSERT(joined(handlers.watch.notes()) == "");
+}
+
+TEST(Executor, StopsAtAnyPeriod) {
+  const Plan plan = pipeline(3);
+  for (uint64_t periods = 0; periods < 8; ++periods) expect_runs(plan, {.first = 5, .periods = periods});
+}
+
+TEST(Executor, RunsGoOnWhereTheLastOneEnded) {
+  const Plan plan = pipeline(2);
+  for (const uint64_t first : {0, 3, 6}) expect_runs(plan, {.first = first, .periods = 3});
+  FakeHandlers handlers(plan, {.periods = 4});
+  Machine machine(plan, handlers);
+  EXPECT_EQ(machine.executor.run(0), 4u);
+  EXPECT_EQ(machine.executor.run(4), 0u);  // the same executor again: begin_period says no at once
+}
+
+// Runs with a failure at `id`: it is reported once, by name and kind, and nothing runs after run() has returned.
+void expect_failure(const Plan& plan, const OpId& id, bool early) {
+  FakeHandlers handlers(plan, {.periods = 3, .jitter_us = 0, .fail = id, .fail_early = early});
+  Machine machine(plan, handlers);
+  try {
+    machine.executor.run(0);
+    FAIL() << plan.name(id.second);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::numerics);
+    EXPECT_EQ(error.what(), plan.name(id.second) + " of period " + std::to_string(id.first) + ": injected");
+  }
+  const size_t begun = handlers.watch.begun();
+  EXPECT_EQ(joined(handlers.watch.notes()), "");
+  for (uint32_t op = 0; op < plan.ops.size(); ++op)
+    for (const Dep& dep : plan.ops[op].deps) {
+      if (dep.op != id.second) continue;
+      EXPECT_FALSE(handlers.watch.has_begun({id.first + dep.periods, op})) << plan.name(op);
+    }
+  EXPECT_THROW(machine.executor.run(0), Error);
+  EXPECT_EQ(handlers.watch.begun(), begun);
+}
+
+TEST(Executor, AFailureOfAnyOperationDrainsAndNamesIt) {
+  const Plan plan = pipeline(2);
+  for (uint64_t period = 0; period < 3; ++period)
+    for (uint32_t op = 0; op < plan.ops.size(); ++op) {
+      expect_failure(plan, {period, op}, false);
+      expect_failure(plan, {period, op}, true);
+    }
+}
+
+TEST(Executor, NoCommitAfterAFailure) {
+  // Period 1's first read fails while the commit of period 0 waits for a slow update.
+  Plan plan = empty_plan();
+  const uint32_t read = add(plan, Lane::disk_weights);
+  const uint32_t update = add(plan, Lane::update);
+  const uint32_t commit = add(plan, Lane::commit, {{update, 0}});
+  order_plan(plan);
+  FakeHandlers handlers(plan, {.jitter_us = 0, .fail = OpId{1, read}});
+  handlers.at_work = [&](const OpId& id) {
+    if (id == OpId{0, update})
+      for (int i = 0; i < 2000 && !handlers.watch.has_begun({1, read}); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (id == OpId{0, update}) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  };
+  Machine machine(plan, handlers);
+  EXPECT_THROW(machine.executor.run(0), Error);
+  EXPECT_FALSE(handlers.watch.has_begun({0, commit}));
+}
+
+TEST(Executor, OtherExceptionsAreNamedToo) {
+  class Handlers final : public OpHandlers {
+   public:
+    bool begin_period(uint64_t) override { return true; }
+    void enqueue(const OpRun&, gpu::Stream& stream) override {
+      stream.enqueue([] { throw std::runtime_error("from the math"); });
+    }
+    std::optional<DiskRequest> request(const OpRun&) override { return std::nullopt; }
+    void run(const OpRun&) override {}
+  } handlers;
+  Plan plan = empty_plan();
+  add(plan, Lane::compute);
+  order_plan(plan);
+  Machine machine(plan, handlers);
+  try {
+    machine.executor.run(0);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "Forward 0 of period 0: from the math");
+  }
+}
+
+TEST(Executor, AFailureOfBeginPeriodDrains) {
+  class Handlers final : public OpHandlers {
+   public:
+    bool begin_period(uint64_t period) override {
+      if (period == 2) base::fail(ErrorKind::data, "no more text");
+      return true;
+    }
+    void enqueue(const OpRun&, gpu::Stream&) override {}
+    std::optional<DiskRequest> request(const OpRun&) override { return std::nullopt; }
+    void run(const OpRun&) override { std::this_thread::sleep_for(std::chrono::milliseconds(1)), ++ran; }
+    std::atomic<int> ran = 0;
+  } handlers;
+  Plan plan = empty_plan();
+  add(plan, Lane::update);
+  order_plan(plan);
+  Machine machine(plan, handlers);
+  try {
+    machine.executor.run(0);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::data);
+  }
+  EXPECT_EQ(handlers.ran, 2);
+}
+
+TEST(Executor, AnAbandonedStepDrainsAndThrows) {
+  const Plan plan = pipeline(3);
+  FakeHandlers handlers(plan, {.periods = 1000000, .jitter_us = 0});
+  Machine machine(plan, handlers);
+  handlers.at_work = [&](const OpId& id) {
+    if (id == OpId{5, 2}) machine.executor.abandon();
+  };
+  try {
+    machine.executor.run(0);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::interrupted);
+  }
+  const size_t begun = handlers.watch.begun();
+  EXPECT_EQ(handlers.watch.done(), begun);
+  EXPECT_EQ(joined(handlers.watch.notes()), "");
+  EXPECT_THROW(machine.executor.run(6), Error);
+  EXPECT_EQ(handlers.watch.begun(), begun);
+}
+
+TEST(Executor, APlanThatCannotGoOnIsAnErrorNotAHang) {
+  Plan plan = empty_plan();
+  const uint32_t a = add(plan, Lane::update);
+  const uint32_t b = add(plan, Lane::commit, {{a, 0}});
+  plan.ops[a].deps.push_back({b, 0});
+  order_plan(plan);
+  FakeHandlers handlers(plan, {});
+  Machine machine(plan, handlers);
+  try {
+    machine.executor.run(0);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::bug);
+    EXPECT_NE(std::string(error.what()).find("Forward 0 of period 0 waits for 1"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Executor, StallsOfComputeAreCountedByCause) {
+  // Compute waits 30 ms for a read and 20 ms for a copy that it is enqueued before.
+  Plan plan = empty_plan();
+  const uint32_t read = add(plan, Lane::disk_weights);
+  const uint32_t first = add(plan, Lane::compute, {{read, 0}});
+  const uint32_t copy = add(plan, Lane::h2d, {{first, 0}});
+  const uint32_t second = add(plan, Lane::compute, {{copy, 0}});
+  for (Op& op : plan.ops) op.bytes = 100;
+  order_plan(plan);
+  FakeHandlers handlers(plan, {.periods = 1, .jitter_us = 0});
+  handlers.at_work = [&](const OpId& id) {
+    const int ms = id.second == read ? 30 : id.second == copy ? 20 : id.second == second ? 10 : 0;
+    std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+  };
+  Machine machine(plan, handlers);
+  machine.executor.run(0);
+  const ExecutorStats stats = machine.executor.take_stats();
+  const auto at = [](Lane lane) { return static_cast<size_t>(lane); };
+  EXPECT_GE(stats.busy[at(Lane::disk_weights)], 0.030);
+  EXPECT_GE(stats.busy[at(Lane::h2d)], 0.020);
+  EXPECT_GE(stats.busy[at(Lane::compute)], 0.010);
+  EXPECT_LT(stats.busy[at(Lane::compute)], 0.030);  // not the time it waited on its stream
+  EXPECT_GE(stats.stall_by_lane[at(Lane::disk_weights)], 0.029);
+  EXPECT_GE(stats.stall_by_lane[at(Lane::h2d)], 0.019);
+  EXPECT_NEAR(stats.compute_stall, stats.stall_by_lane[at(Lane::disk_weights)] + stats.stall_by_lane[at(Lane::h2d)], 0.005);
+  EXPECT_EQ(stats.bytes[at(Lane::compute)], 200u);
+  EXPECT_EQ(machine.executor.take_stats().compute_stall, 0);
+}
+
+TEST(Executor, FiftyThousandOperationsAreCheap) {
+  Plan plan = empty_plan();
+  std::vector<Dep> all;
+  for (uint32_t i = 0; i < 50000; ++i) all.push_back({add(plan, i % 2 == 0 ? Lane::disk_weights : Lane::disk_write_weights, i == 0 ? std::vector<Dep>{} : std::vector<Dep>{{i - 1, 0}}), 0});
+  add(plan, Lane::commit, all);
+  order_plan(plan);
+  class Handlers final : public OpHandlers {
+   public:
+    bool begin_period(uint64_t period) override { return period < 4; }
+    void enqueue(const OpRun&, gpu::Stream&) override {}
+    std::optional<DiskRequest> request(const OpRun&) override { return std::nullopt; }
+    void run(const OpRun&) override {}
+    void done(const OpRun&) override { ++count; }
+    size_t count = 0;
+  } handlers;
+  Machine machine(plan, handlers);
+  machine.executor.run(0);
+  EXPECT_EQ(handlers.count, 4 * plan.ops.size());
+}
+
+TEST(Executor, MalformedPlansAreRefused) {
+  FakeHandlers* none = nullptr;
+  const auto refused = [&](const Plan& plan) {
+    try {
+      const Executor executor(plan, *none, {});
+    } catch (const Error& error) {
+      return error.kind() == ErrorKind::bug;
+    }
+    return false;
+  };
+  EXPECT_TRUE(refused(empty_plan()));
+  Plan no_stream = empty_plan();
+  add(no_stream, Lane::compute);
+  order_plan(no_stream);
+  EXPECT_TRUE(refused(no_stream));
+  Plan no_width = empty_plan();
+  add(no_width, Lane::update);
+  order_plan(no_width);
+  no_width.widths.fill(0);
+  EXPECT_TRUE(refused(no_width));
+  Plan not_ordered = empty_plan();
+  add(not_ordered, Lane::update);
+  EXPECT_TRUE(refused(not_ordered));
+  Plan no_such_op = empty_plan();
+  add(no_such_op, Lane::update, {{7, 0}});
+  order_plan(no_such_op);
+  EXPECT_TRUE(refused(no_such_op));
+}
+
+TEST(RingEdges, WrapOverPeriods) {
+  Plan plan = empty_plan();
+  for (int i = 0; i < 3; ++i) add(plan, Lane::disk_weights);
+  const uint32_t user = add(plan, Lane::h2d, {{0, 0}});
+  use(plan, Ring::weights, {{0, 0}, {user, 0}});
+  use(plan, Ring::weights, {{1, 0}});
+  use(plan, Ring::weights, {{2, 0}, {user, 1}});
+  order_plan(plan);
+  const auto find = [&](uint32_t size) {
+    plan.rings[static_cast<size_t>(Ring::weights)].size = size;
+    std::vector<std::tuple<uint32_t, uint32_t, uint32_t>> edges;
+    for (const RingEdge& edge : ring_edges(plan)) edges.emplace_back(edge.from, edge.to, edge.periods);
+    std::sort(edges.begin(), edges.end());
+    return edges;
+  };
+  using Edges = std::vector<std::tuple<uint32_t, uint32_t, uint32_t>>;
+  // Two buffers: 0 follows 1 of the period before, 1 follows 2 of the period before (whose user comes a period later), 2 follows 0.
+  EXPECT_EQ(find(2), (Edges{{0, 2, 0}, {1, 0, 1}, {2, 1, 1}, {user, 1, 0}, {user, 2, 0}}));
+  EXPECT_EQ(find(6), (Edges{{0, 0, 2}, {1, 1, 2}, {2, 2, 2}, {user, 0, 2}, {user, 2, 1}}));
+}
+
+TEST(RingEdges, ABufferWantedBeforeALaterPeriodsUserIsAnErrorWithTheSizeNeeded) {
+  Plan plan = empty_plan();
+  for (int i = 0; i < 4; ++i) add(plan, Lane::disk_weights);
+  for (uint32_t i = 0; i < 4; ++i) use(plan, Ring::state, {{i, 0}, {3, i == 1 ? 1u : 0u}});
+  order_plan(plan);
+  for (uint32_t size = 1; size < 6; ++size) {
+    plan.rings[static_cast<size_t>(Ring::state)].size = size;
+    try {
+      (void)ring_edges(plan);
+      EXPECT_GE(size, 3u);
+    } catch (const Error& error) {
+      EXPECT_LT(size, 3u);
+      EXPECT_EQ(error.kind(), ErrorKind::config);
+      EXPECT_NE(std::string(error.what()).find("at least 3"), std::string::npos) << error.what();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::offload
