@@ -28,13 +28,14 @@ class NewFolders {
   void make(const fs::path& folder) {
     if (folder.empty() || fs::is_directory(folder)) return;
     make(folder.parent_path());
-    io::make_directory(folder, observer_);
     made_.push_back(folder);
+    io::make_directory(folder, observer_);
     io::sync_directory(folder.parent_path(), observer_);
   }
   void take_back() {  // those still empty
     std::error_code ignored;
-    for (; !made_.empty() && fs::is_empty(made_.back(), ignored); made_.pop_back()) io::remove_tree(made_.back(), observer_);
+    for (; !made_.empty(); made_.pop_back())
+      if (fs::is_empty(made_.back(), ignored)) io::remove_tree(made_.back(), observer_);
   }
 
  private:
@@ -245,14 +246,13 @@ std::unique_ptr<Store> Store::create(const StoreOptions& options, const Layout& 
   check_paths(options);
   if (exists(options.run_dir))
     fail(ErrorKind::config, "{} already holds a store. Continue it (--resume auto), or use another run.dir", options.run_dir.string());
-  // A creation that was cut short may hold the space that this one needs.
   NewFolders folders(options.observer);
-  folders.make(options.run_dir);
   try {
+    folders.make(options.run_dir);
     const RunLock lock(options.run_dir, options.lock_seconds);
     if (exists(options.run_dir))
       fail(ErrorKind::config, "{}: another process has just created a store here", options.run_dir.string());
-    remove_leftovers(options.run_dir, options.observer);
+    remove_leftovers(options.run_dir, options.observer);  // may hold the space that this one needs
     Creation creation(options, layout);
     creation.check_space();
     try {

@@ -1,0 +1,116 @@
+// The power goes at any moment: what was not flushed may be lost, torn or reordered. The store opens at the last step that was
+// reported, or at the one in flight, never at a mixture.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "io/power_cut.h"
+#include "store_fixture.h"
+
+namespace sluice::offload::test {
+namespace {
+
+constexpr uint64_t kSkipped = 3;
+constexpr uint64_t kLastStep = 4;
+
+struct Recorded {
+  std::vector<size_t> reported;  // by step: events when it was reported
+};
+
+class PowerCutTest : public StoreTest {
+ protected:
+  // create, steps 1 and 2, a skip (3) after a guess was written, step 4, with a reopening before it.
+  Recorded record(io::PowerCutRecorder& recorder) {
+    Recorded recorded;
+    StoreOptions o = options();
+    o.observer = &recorder;
+    const auto report = [&] { recorded.reported.push_back(recorder.events()); };
+    {
+      const auto store = create(o, layout);
+      report();
+      for (uint64_t step = 1; step <= 2; ++step) {
+        train_step(*store, layout, step);
+        report();
+      }
+      store->begin_writes();
+      write_extents(*store, layout, kSkipped);
+      store->skip(meta_of(kSkipped));
+      report();
+    }
+    train_step(*Store::open(o, layout, nullptr), layout, kLastStep);
+    report();
+    return recorded;
+  }
+
+  void check(const io::PowerCutRecorder& recorder, const Recorded& recorded, size_t cut, uint64_t seed, const fs::path& target) {
+    SCOPED_TRACE("cut " + recorder.describe(cut) + ", seed " + std::to_string(seed));
+    recorder.materialise(cut, seed, target);
+    StoreOptions o = options();
+    o.run_dir = target / "run";
+    uint64_t reported = 0;  // steps + 1
+    while (reported < recorded.reported.size() && recorded.reported[reported] <= cut) ++reported;
+    if (!Store::exists(o.run_dir)) {
+      EXPECT_EQ(reported, 0u);
+      expect_step(*create(o, layout), layout, 0);
+      return;
+    }
+    auto store = Store::open(o, layout, nullptr);
+    const uint64_t step = store->meta().step;
+    EXPECT_TRUE(step + 1 == reported || step == reported) << "at step " << step << ", reported " << reported << " states";
+    expect_state(*store, layout, step == kSkipped ? kSkipped - 1 : step, meta_of(step));
+    train_step(*store, layout, step + 1, 1);
+    store.reset();
+    expect_state(*Store::open(o, layout, nullptr), layout, step + 1, meta_of(step + 1), 1);
+  }
+};
+
+TEST_F(PowerCutTest, SomeMomentsBySeed) {
+  io::PowerCutRecorder recorder(scratch.path());
+  const Recorded recorded = record(recorder);
+  const Scratch target(fast_folder());
+  std::mt19937_64 random(20240607);
+  for (int i = 0; i < 60; ++i) check(recorder, recorded, random() % (recorder.events() + 1), random() % 8, target.path());
+}
+
+TEST_F(PowerCutTest, SlowEveryMoment) {
+  io::PowerCutRecorder recorder(scratch.path());
+  const Recorded recorded = record(recorder);
+  const Scratch target(fast_folder());
+  for (size_t cut = 0; cut <= recorder.events(); ++cut)
+    for (uint64_t seed = 0; seed < 12; ++seed) check(recorder, recorded, cut, seed, target.path());
+}
+
+// The power goes again while the store recovers from the first cut.
+TEST_F(PowerCutTest, AgainDuringRecovery) {
+  io::PowerCutRecorder recorder(scratch.path());
+  const Recorded recorded = record(recorder);
+  std::mt19937_64 random(7);
+  const size_t first_commit = recorded.reported[0];
+  for (int i = 0; i < 12; ++i) {
+    const Scratch first(fast_folder()), second(fast_folder());
+    const size_t cut = first_commit + random() % (recorder.events() - first_commit + 1);
+    recorder.materialise(cut, 2 + random() % 100, first.path());
+    io::PowerCutRecorder again(first.path());
+    StoreOptions o = options();
+    o.run_dir = first.path() / "run";
+    o.observer = &again;
+    uint64_t shown = 0, content = 0;
+    {
+      auto store = Store::open(o, layout, nullptr);
+      shown = store->meta().step;
+      content = shown == kSkipped ? kSkipped - 1 : shown;
+      store->begin_writes();  // the state that was shown must stay, whatever is written from here on
+      write_extents(*store, layout, shown + 1, 1);
+    }
+    // The recorder takes what is on disk as durable, so only cuts after the first write that follows the recovery are tested.
+    for (uint64_t seed = 0; seed < 4; ++seed) {
+      again.materialise(again.events(), seed, second.path());
+      StoreOptions p = options();
+      p.run_dir = second.path() / "run";
+      expect_state(*Store::open(p, layout, nullptr), layout, content, meta_of(shown));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::offload::test
