@@ -129,6 +129,7 @@ void check_plan(const Plan& plan) {
   if (!runs(plan)) explain(plan);
   const std::vector<RingEdge> edges = ring_edges(plan);
   const SamePeriodGraph graph(plan, edges);
+  check_uses(plan);
   check_data(plan, PlanOrder(plan, edges, graph));
 }
 

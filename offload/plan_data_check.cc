@@ -29,6 +29,9 @@ class DataCheck {
 
   void run() {
     check_buffers();
+    if (gate_)
+      for (uint32_t i : plan_.order[static_cast<size_t>(Lane::compute)])
+        need(*gate_, i, 1, "a rejected update is redone first");
     for (const auto& [tile, ops] : tiles_) check_tile(ops);
     check_commit();
   }
@@ -161,6 +164,12 @@ void DataCheck::check_gradient(const TileOps& ops, uint32_t late) const {
   need(*ops.norm, *gate_, 0, "the gate needs all norms");
   need(*ops.norm, *ops.update, late, "the norm may reject the gradient");
   if (late == 1) need(*gate_, *ops.update, 1, "a deferred update needs the clip coefficient");
+  if (late == 1 || order_.before(*gate_, *ops.update, 0)) return;
+  for (uint32_t copy : ops.copy_outs)  // an update on a guess
+    if (const Use& wire = op(copy).uses[0]; std::none_of(op(*gate_).uses.begin(), op(*gate_).uses.end(), [&](const Use& use) {
+          return use.ring == wire.ring && use.acquisition == wire.acquisition;
+        }))
+      fail(ErrorKind::bug, "{} is made on a guess, but {} is not kept until the Gate", plan_.name(*ops.update), plan_.name(copy));
 }
 
 // A read names its generation. age: periods between an Update and the visits that see it.

@@ -5,6 +5,9 @@
 
 namespace sluice::offload {
 
+// Every operation names the buffers that it works on: reuse waits for those that do. Error(bug) naming one that does not.
+void check_uses(const Plan& plan);
+
 // Error(bug) naming two operations that are not ordered as they must be.
 void check_data(const Plan& plan, const PlanOrder& order);
 

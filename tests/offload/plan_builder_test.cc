@@ -1,5 +1,6 @@
 #include "offload/plan_builder.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
