@@ -1,0 +1,24 @@
+// Final norm, LM head and cross entropy as one operation, a chunk of tokens at a time; never the whole logits.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace sluice::engine {
+
+struct LossHead {
+  at::Tensor norm, matrix;            // [H], [V, H]
+  at::Tensor norm_grad, matrix_grad;  // fp32, added to; undefined: not wanted
+  double eps;
+  int64_t chunk;     // tokens
+};
+
+struct LossHeadResult {
+  double loss_sum = 0;    // over targets != -100, token losses added in order
+  at::Tensor grad_input;  // [B, T, H] of loss_sum * scale; undefined without grads
+};
+
+// x [B, T, H], targets int64 [B, T]. The gradients are added to only when with_grads.
+LossHeadResult loss_head(const LossHead& head, const at::Tensor& x, const at::Tensor& targets, double scale, bool with_grads);
+
+}  // namespace sluice::engine

@@ -1,0 +1,160 @@
+// SwiGLU, rotary embedding, conversions and fp32 accumulation.
+#include "gpu/cpu_kernels.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "gpu/cpu_elementwise.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "gpu/cpu_simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace sluice::gpu::cpu::HWY_NAMESPACE {
+
+inline VF sigmoid(VF x) {
+  const VF one = hn::Set(F32(), 1.0f);
+  return hn::Div(one, hn::Add(one, exp(hn::Neg(x))));
+}
+
+template <class T>
+void swiglu_of(const SwiGlu& op, int64_t begin, int64_t end) {
+  const auto* gate = static_cast<const T*>(op.gate);
+  const auto* up = static_cast<const T*>(op.up);
+  auto* out = static_cast<T*>(op.out);
+  for_each_vector(begin, end, [&](int64_t i, size_t n) {
+    const VF g = load_any(gate + i, n);
+    store_any(hn::Mul(hn::Mul(g, sigmoid(g)), load_any(up + i, n)), out + i, n);
+  });
+}
+
+template <class T>
+void swiglu_grad_of(const SwiGluGrad& op, int64_t begin, int64_t end) {
+  const auto* gate = static_cast<const T*>(op.gate);
+  const auto* up = static_cast<const T*>(op.up);
+  const auto* grad_out = static_cast<const T*>(op.grad_out);
+  auto* grad_gate = static_cast<T*>(op.grad_gate);
+  auto* grad_up = static_cast<T*>(op.grad_up);
+  const VF one = hn::Set(F32(), 1.0f);
+  for_each_vector(begin, end, [&](int64_t i, size_t n) {
+    const VF g = load_any(gate + i, n);
+    const VF dy = load_any(grad_out + i, n);
+    const VF s = sigmoid(g);
+    const VF slope = hn::Mul(s, hn::MulAdd(g, hn::Sub(one, s), one));  // d silu(g) / dg
+    const VF u = load_any(up + i, n);
+    store_any(hn::Mul(dy, hn::Mul(g, s)), grad_up + i, n);
+    store_any(hn::Mul(hn::Mul(dy, u), slope), grad_gate + i, n);
+  });
+}
+
+template <class T>
+void rotary_of(const Rotary& op, int64_t begin, int64_t end) {
+  const int64_t half = op.head_dim / 2, width = op.heads * op.head_dim;
+  for (int64_t row = begin; row < end; ++row) {
+    const float* cos = op.cos + op.positions[row] * half;
+    const float* sin = op.sin + op.positions[row] * half;
+    for (int64_t head = 0; head < op.heads; ++head) {
+      const T* x = static_cast<const T*>(op.x) + row * width + head * op.head_dim;
+      T* y = static_cast<T*>(op.y) + row * width + head * op.head_dim;
+      for_each_vector(0, half, [&](int64_t i, size_t n) {
+        const VF a = load_any(x + i, n), b = load_any(x + half + i, n), c = load_any(cos + i, n);
+        const VF s = op.inverse ? hn::Neg(load_any(sin + i, n)) : load_any(sin + i, n);
+        store_any(hn::Sub(hn::Mul(a, c), hn::Mul(b, s)), y + i, n);
+        store_any(hn::Add(hn::Mul(b, c), hn::Mul(a, s)), y + half + i, n);
+      });
+    }
+  }
+}
+
+template <class T>
+void add_of(const void* values, float* sum, int64_t begin, int64_t end) {
+  const auto* v = static_cast<const T*>(values);
+  for_each_vector(begin, end,
+                  [&](int64_t i, size_t n) { store_any(hn::Add(load_any(sum + i, n), load_any(v + i, n)), sum + i, n); });
+}
+
+template <class T>
+void load_rows_of(const void* from, int64_t stride, float* to, int64_t rows, int64_t cols, float scale) {
+  const VF factor = hn::Set(F32(), scale);
+  for (int64_t row = 0; row < rows; ++row) {
+    const T* x = static_cast<const T*>(from) + row * stride;
+    float* y = to + row * cols;
+    for_each_vector(0, cols, [&](int64_t i, size_t n) { store_any(hn::Mul(load_any(x + i, n), factor), y + i, n); });
+  }
+}
+
+template <class T>
+void store_rows_of(const float* from, const float* row_scale, void* to, int64_t stride, int64_t rows, int64_t cols) {
+  for (int64_t row = 0; row < rows; ++row) {
+    const VF factor = hn::Set(F32(), row_scale ? row_scale[row] : 1.0f);
+    const float* x = from + row * cols;
+    T* y = static_cast<T*>(to) + row * stride;
+    for_each_vector(0, cols, [&](int64_t i, size_t n) { store_any(hn::Mul(load_any(x + i, n), factor), y + i, n); });
+  }
+}
+
+void swiglu_bf16(const SwiGlu& op, int64_t begin, int64_t end) { swiglu_of<uint16_t>(op, begin, end); }
+void swiglu_fp32(const SwiGlu& op, int64_t begin, int64_t end) { swiglu_of<float>(op, begin, end); }
+void swiglu_grad_bf16(const SwiGluGrad& op, int64_t begin, int64_t end) { swiglu_grad_of<uint16_t>(op, begin, end); }
+void swiglu_grad_fp32(const SwiGluGrad& op, int64_t begin, int64_t end) { swiglu_grad_of<float>(op, begin, end); }
+void rotary_bf16(const Rotary& op, int64_t begin, int64_t end) { rotary_of<uint16_t>(op, begin, end); }
+void rotary_fp32(const Rotary& op, int64_t begin, int64_t end) { rotary_of<float>(op, begin, end); }
+void add_bf16(const void* values, float* sum, int64_t begin, int64_t end) { add_of<uint16_t>(values, sum, begin, end); }
+void add_fp32(const void* values, float* sum, int64_t begin, int64_t end) { add_of<float>(values, sum, begin, end); }
+void load_rows_bf16(const void* from, int64_t stride, float* to, int64_t rows, int64_t cols, float scale) {
+  load_rows_of<uint16_t>(from, stride, to, rows, cols, scale);
+}
+void load_rows_fp32(const void* from, int64_t stride, float* to, int64_t rows, int64_t cols, float scale) {
+  load_rows_of<float>(from, stride, to, rows, cols, scale);
+}
+void store_rows_bf16(const float* from, const float* scale, void* to, int64_t stride, int64_t rows, int64_t cols) {
+  store_rows_of<uint16_t>(from, scale, to, stride, rows, cols);
+}
+void store_rows_fp32(const float* from, const float* scale, void* to, int64_t stride, int64_t rows, int64_t cols) {
+  store_rows_of<float>(from, scale, to, stride, rows, cols);
+}
+
+}  // namespace sluice::gpu::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace sluice::gpu::cpu {
+HWY_EXPORT(swiglu_bf16);
+HWY_EXPORT(swiglu_fp32);
+HWY_EXPORT(swiglu_grad_bf16);
+HWY_EXPORT(swiglu_grad_fp32);
+HWY_EXPORT(rotary_bf16);
+HWY_EXPORT(rotary_fp32);
+HWY_EXPORT(add_bf16);
+HWY_EXPORT(add_fp32);
+HWY_EXPORT(load_rows_bf16);
+HWY_EXPORT(load_rows_fp32);
+HWY_EXPORT(store_rows_bf16);
+HWY_EXPORT(store_rows_fp32);
+
+void swiglu(const SwiGlu& op, int64_t begin, int64_t end) {
+  if (op.type == Element::bf16) return HWY_DYNAMIC_DISPATCH(swiglu_bf16)(op, begin, end);
+  HWY_DYNAMIC_DISPATCH(swiglu_fp32)(op, begin, end);
+}
+void swiglu_grad(const SwiGluGrad& op, int64_t begin, int64_t end) {
+  if (op.type == Element::bf16) return HWY_DYNAMIC_DISPATCH(swiglu_grad_bf16)(op, begin, end);
+  HWY_DYNAMIC_DISPATCH(swiglu_grad_fp32)(op, begin, end);
+}
+void rotary(const Rotary& op, int64_t begin_row, int64_t end_row) {
+  if (op.type == Element::bf16) return HWY_DYNAMIC_DISPATCH(rotary_bf16)(op, begin_row, end_row);
+  HWY_DYNAMIC_DISPATCH(rotary_fp32)(op, begin_row, end_row);
+}
+void add_to_fp32(Element type, const void* values, float* sum, int64_t begin, int64_t end) {
+  if (type == Element::bf16) return HWY_DYNAMIC_DISPATCH(add_bf16)(values, sum, begin, end);
+  HWY_DYNAMIC_DISPATCH(add_fp32)(values, sum, begin, end);
+}
+void load_rows(Element type, const void* from, int64_t stride, float* to, int64_t rows, int64_t cols, float scale) {
+  if (type == Element::bf16) return HWY_DYNAMIC_DISPATCH(load_rows_bf16)(from, stride, to, rows, cols, scale);
+  HWY_DYNAMIC_DISPATCH(load_rows_fp32)(from, stride, to, rows, cols, scale);
+}
+void store_rows(Element type, const float* from, const float* row_scale, void* to, int64_t stride, int64_t rows,
+                int64_t cols) {
+  if (type == Element::bf16) return HWY_DYNAMIC_DISPATCH(store_rows_bf16)(from, row_scale, to, stride, rows, cols);
+  HWY_DYNAMIC_DISPATCH(store_rows_fp32)(from, row_scale, to, stride, rows, cols);
+}
+}  // namespace sluice::gpu::cpu
+#endif
