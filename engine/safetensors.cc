@@ -201,6 +201,8 @@ uint64_t safetensors_header_bytes(std::string_view first_bytes, uint64_t file_by
 
 SafetensorsHeader parse_safetensors_header(std::string_view json, uint64_t file_bytes, const std::string& where) {
   if (!json.starts_with('{')) fail(ErrorKind::model, "{}: the header does not begin with '{{'", where);
+  // The parser takes a zero byte for the end and would skip what follows.
+  if (json.find('\0') != std::string_view::npos) fail(ErrorKind::model, "{}: the header is not valid JSON: it holds a zero byte", where);
   SafetensorsHeader header;
   header.data_start = 8 + json.size();
   HeaderHandler handler(header, where);
