@@ -1,7 +1,5 @@
 #include "engine/evaluator.h"
 
-#include <cmath>
-
 #include "engine/step_data.h"
 #include "engine/step_handlers.h"
 
@@ -44,8 +42,6 @@ class EvalSource : public StepSource {
 };
 
 }  // namespace
-
-double EvalResult::perplexity() const { return std::exp(loss); }
 
 Evaluator::Evaluator(Runtime& runtime, Model& model, const StepShape& shape, StepBuffers& buffers, offload::Store& store,
                      const offload::Plan& plan)

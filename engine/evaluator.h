@@ -1,6 +1,7 @@
 // The mean loss of a token file, by a forward-only plan.
 #pragma once
 #include "engine/compute_ops.h"
+#include "engine/eval_result.h"
 #include "engine/packing.h"
 #include "engine/runtime.h"
 #include "engine/step_buffers.h"
@@ -9,12 +10,6 @@
 #include "offload/store.h"
 
 namespace sluice::engine {
-
-struct EvalResult {
-  double loss = 0;       // nats per trained token
-  uint64_t tokens = 0;   // trained
-  double perplexity() const;
-};
 
 // Shares the buffers of a training run or owns the only use of them; not while training periods run.
 class Evaluator {

@@ -6,6 +6,7 @@
 
 #include "base/bf16.h"
 #include "base/error.h"
+#include "engine/model.h"
 
 namespace sluice::engine {
 namespace {
@@ -48,6 +49,8 @@ ModelSetup::ModelSetup(const ModelSource& source)
     : reader(checked(HfReader(source.path))),
       layout(describe(reader.config(), source), source.schema, source.tile),
       model(make_llama(reader.config(), layout, {.loss_chunk = source.loss_chunk, .pad_token = reader.config().pad_token})) {}
+
+ModelSetup::~ModelSetup() = default;
 
 void fill_tile(const HfReader& reader, const offload::Layout& layout, const offload::Tile& tile, std::span<std::byte> weights,
                std::span<std::byte> lo) {

@@ -7,10 +7,11 @@
 #include <vector>
 
 #include "engine/hf_reader.h"
-#include "engine/model.h"
 #include "offload/layout.h"
 
 namespace sluice::engine {
+
+class Model;  // engine/model.h, which needs LibTorch
 
 struct ModelSource {
   std::filesystem::path path;               // Hugging Face folder
@@ -26,6 +27,7 @@ offload::ModelDesc describe(const HfConfig& config, const ModelSource& source);
 
 struct ModelSetup {
   explicit ModelSetup(const ModelSource& source);  // reads and checks headers; Error(model)
+  ~ModelSetup();
 
   HfReader reader;
   offload::Layout layout;

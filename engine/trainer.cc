@@ -19,8 +19,11 @@ using offload::Tier;
 
 namespace {
 
-offload::PlanOptions plan_options(const TrainerOptions& o) {
+offload::PlanOptions plan_options(const TrainerOptions& o, const offload::Layout& layout) {
   offload::PlanOptions plan = o.plan;
+  const auto layers = static_cast<uint32_t>(layout.blocks().size() - 2);
+  plan.keep_graphs = std::min(plan.keep_graphs, layers);  // "all" is a very large number
+  plan.keep_weights = std::min(plan.keep_weights, layers);
   plan.micro_batches = o.accumulation;
   plan.commit = o.store.durable == Durable::step;
   // Weights of tier none have their master hi with the state.
@@ -67,10 +70,12 @@ struct Trainer::Impl {
   const TrainerEvents events;
   Runtime runtime;
   ModelSetup setup;
+  const TokenExpectation expected;
   TokenFile train_file;
   std::optional<TokenFile> eval_file;
   Packing train_data;
   std::optional<Packing> eval_data;
+  const offload::PlanOptions plan_options_;
   const offload::Plan train_plan, eval_plan;
   const StepShape shape;
   std::unique_ptr<StepBuffers> buffers;
@@ -90,13 +95,15 @@ Trainer::Impl::Impl(const TrainerOptions& o, const TrainerEvents& e)
       events(e),
       runtime(o.runtime),
       setup(o.model),
-      train_file(TokenFile::open(o.train_tokens, setup.tokens())),
-      train_data(train_file, {.seed = o.seed, .sequence = o.sequence, .shuffle = true}),
-      train_plan(offload::build_train_plan(setup.layout, plan_options(o))),
-      eval_plan(offload::build_eval_plan(setup.layout, plan_options(o))),
+      expected(expect_tokens_of(o.model.path, static_cast<uint64_t>(setup.reader.config().vocab))),
+      train_file(TokenFile::open(o.train_tokens, expected)),
+      train_data(train_file, PackingOptions{.seed = o.seed, .sequence = o.sequence, .shuffle = true}),
+      plan_options_(plan_options(o, setup.layout)),
+      train_plan(offload::build_train_plan(setup.layout, plan_options_)),
+      eval_plan(offload::build_eval_plan(setup.layout, plan_options_)),
       shape(setup.layout, step_options(o, setup.reader.config().hidden), ring_sizes(train_plan, eval_plan)) {
   if (!o.eval_tokens.empty()) {
-    eval_file.emplace(TokenFile::open(o.eval_tokens, setup.tokens()));
+    eval_file.emplace(TokenFile::open(o.eval_tokens, expected));
     eval_data.emplace(*eval_file, PackingOptions{.seed = 0, .sequence = o.sequence, .shuffle = false});
   }
   check_plan(train_plan);
@@ -104,7 +111,7 @@ Trainer::Impl::Impl(const TrainerOptions& o, const TrainerEvents& e)
   check_budgets();
   buffers = std::make_unique<StepBuffers>(shape, *runtime.device, runtime.host);
   temporaries = measure_temporaries(*setup.model, shape, *buffers, *runtime.device, *runtime.compute,
-                                    {.training = true, .keep_graphs = o.plan.keep_graphs, .lowest_trainable = lowest()});
+                                    {.training = true, .keep_graphs = plan_options_.keep_graphs, .lowest_trainable = lowest()});
   check_budgets();
 }
 
@@ -140,9 +147,9 @@ void Trainer::Impl::load() {
   });
   compute = std::make_unique<ComputeOps>(
       *setup.model, shape, *buffers,
-      ComputeOps::Options{.keep_graphs = options.plan.keep_graphs, .training = true, .lowest_trainable = lowest()});
+      ComputeOps::Options{.keep_graphs = plan_options_.keep_graphs, .training = true, .lowest_trainable = lowest()});
   transfer = std::make_unique<TransferOps>(shape, *buffers, *store, *runtime.queue);
-  const bool writes = plan_options(options).write_weights || plan_options(options).write_state;
+  const bool writes = plan_options_.write_weights || plan_options_.write_state;
   update = std::make_unique<UpdateOps>(
       shape, *buffers, runtime.adam,
       UpdateOps::Options{.clip = options.clip, .skip_nonfinite = options.skip_nonfinite, .hash = writes});
@@ -202,8 +209,8 @@ void Trainer::Impl::commit_memory(const offload::StepMeta& meta) {
     store->set_hash(tile, offload::Part::weights, hashes[2 * tile]);
     store->set_hash(tile, offload::Part::state, hashes[2 * tile + 1]);
   }
-  store->prepare(meta);
-  if (options.store.durable == Durable::checkpoint) {
+  if (options.store.durable == Durable::checkpoint) {  // with none, close() does the rest
+    store->prepare(meta);
     store->publish();
     handlers->set_slots(meta.step, store->published(), store->target());
   }

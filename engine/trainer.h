@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cpu_adam/adam.h"
-#include "engine/evaluator.h"
+#include "engine/eval_result.h"
 #include "engine/model_source.h"
 #include "engine/runtime.h"
 #include "engine/step_shape.h"

@@ -1,0 +1,94 @@
+#include "apps/step_output.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/units.h"
+
+namespace sluice::apps {
+
+using offload::Lane;
+
+namespace {
+
+uint64_t bytes(const engine::StepReport& s, Lane a, Lane b) {
+  return s.stats.bytes[static_cast<size_t>(a)] + (a == b ? 0 : s.stats.bytes[static_cast<size_t>(b)]);
+}
+uint64_t disk_read(const engine::StepReport& s) { return bytes(s, Lane::disk_weights, Lane::disk_state); }
+uint64_t disk_write(const engine::StepReport& s) { return bytes(s, Lane::disk_write_weights, Lane::disk_write_state); }
+uint64_t h2d(const engine::StepReport& s) { return bytes(s, Lane::h2d, Lane::h2d); }
+uint64_t d2h(const engine::StepReport& s) { return bytes(s, Lane::d2h, Lane::d2h); }
+
+double rate(uint64_t n, const engine::StepReport& s) { return s.seconds > 0 ? static_cast<double>(n) / s.seconds / 1e9 : 0; }
+double tokens_per_second(const engine::StepReport& s) { return s.seconds > 0 ? static_cast<double>(s.tokens) / s.seconds : 0; }
+
+}  // namespace
+
+std::string step_line(const engine::StepReport& s) {
+  return fmt::format("step {}/{}  loss {:.4f}  lr {:.2e}  grad_norm {:.3f}  clip_coef {:.3f}  {:.0f} tokens/s  {:.2f} s  "
+                     "disk {:.2f} read {:.2f} write  copy {:.2f} GB/s  eta {}{}{}",
+                     s.step, s.steps, s.loss, s.lr, s.grad_norm, s.clip, tokens_per_second(s), s.seconds, rate(disk_read(s), s),
+                     rate(disk_write(s), s), rate(h2d(s) + d2h(s), s), base::format_duration(s.eta_seconds),
+                     s.skipped ? "  SKIPPED: not finite" : "", s.committed ? "  committed" : "");
+}
+
+std::string metrics_line(const engine::StepReport& s) {
+  nlohmann::ordered_json stall = nlohmann::ordered_json::object();
+  stall["compute"] = s.stats.compute_stall;
+  for (size_t lane = 0; lane < offload::kLanes; ++lane)
+    if (s.stats.stall_by_lane[lane] > 0) stall[offload::to_string(static_cast<Lane>(lane))] = s.stats.stall_by_lane[lane];
+  const nlohmann::ordered_json line{
+      {"step", s.step},
+      {"loss", s.loss},
+      {"lr", s.lr},
+      {"grad_norm", s.grad_norm},
+      {"clip_coef", s.clip},
+      {"tokens", s.tokens},
+      {"tokens_per_s", tokens_per_second(s)},
+      {"step_seconds", s.seconds},
+      {"predicted_seconds", nullptr},  // no simulator yet
+      {"stall", stall},
+      {"bytes", {{"disk_read", disk_read(s)}, {"disk_write", disk_write(s)}, {"h2d", h2d(s)}, {"d2h", d2h(s)}}},
+      {"skipped", s.skipped},
+      {"committed", s.committed}};
+  return line.dump();
+}
+
+MetricsFile::MetricsFile(const std::filesystem::path& file) : file_(std::fopen(file.c_str(), "ae")), path_(file.string()) {
+  if (file_ == nullptr) base::fail(base::ErrorKind::disk, "cannot open {}: {}", path_, std::strerror(errno));
+}
+MetricsFile::~MetricsFile() { std::fclose(file_); }
+
+void MetricsFile::append(const std::string& line) {
+  if (std::fputs((line + "\n").c_str(), file_) < 0 || std::fflush(file_) != 0)
+    base::fail(base::ErrorKind::disk, "cannot write {}: {}", path_, std::strerror(errno));
+}
+
+std::string memory_table(const engine::MemoryReport& memory, offload::Durable durable) {
+  std::string text = fmt::format("{:<6} {:<24} {:>12} {:>12}\n", "place", "purpose", "need", "have");
+  for (const char* place : {"gpu", "host", "disk"}) {
+    for (const auto& row : memory.rows)
+      if (row.place == place)
+        text += fmt::format("{:<6} {:<24} {:>12}{}\n", row.place, row.purpose, base::format_bytes(row.bytes),
+                            row.measured ? "               measured" : "");
+    const std::string name = place;
+    const uint64_t have = name == "gpu" ? memory.gpu_have : name == "host" ? memory.host_have : memory.disk_have;
+    text += fmt::format("{:<6} {:<24} {:>12} {:>12}\n", place, "total", base::format_bytes(total(memory.rows, place)),
+                        base::format_bytes(have));
+  }
+  switch (durable) {
+    case offload::Durable::step:
+      return text + "durable: step. Every step is committed; a crash costs the step at work. No undo yet.";
+    case offload::Durable::checkpoint:
+      return text + "durable: checkpoint. State lives in memory between commits; a crash costs all steps since the last commit.";
+    case offload::Durable::none:
+      return text + "durable: none. After a crash the run cannot be opened; only a clean exit keeps it.";
+  }
+  return text;
+}
+
+}  // namespace sluice::apps

@@ -1,0 +1,34 @@
+// What a training run tells about its steps: a line each, metrics.jsonl, and the memory table at the start.
+#pragma once
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+#include "engine/trainer.h"
+
+namespace sluice::apps {
+
+// One line for people: loss, lr, grad_norm, clip_coef, tokens/s, step time, disk and copy GB/s, ETA.
+std::string step_line(const engine::StepReport& step);
+
+// The same step as one line of metrics.jsonl (names: docs/design.md).
+std::string metrics_line(const engine::StepReport& step);
+
+// Appends whole lines. Thread-safe by the caller. Error(disk).
+class MetricsFile {
+ public:
+  explicit MetricsFile(const std::filesystem::path& file);
+  ~MetricsFile();
+  MetricsFile(const MetricsFile&) = delete;
+  MetricsFile& operator=(const MetricsFile&) = delete;
+  void append(const std::string& line);
+
+ private:
+  std::FILE* file_;
+  std::string path_;
+};
+
+// gpu, host and disk: need by purpose, and have. Ends with what a crash costs.
+std::string memory_table(const engine::MemoryReport& memory, offload::Durable durable);
+
+}  // namespace sluice::apps

@@ -1,0 +1,23 @@
+// A finished or stopped run, opened for reading.
+#pragma once
+#include <filesystem>
+#include <memory>
+
+#include "configs/run_config.h"
+#include "engine/hf_reader.h"
+#include "offload/store.h"
+
+namespace sluice::apps {
+
+// Holds the store's shared locks: no run can go on meanwhile. Errors: config (no run), model, disk.
+struct StoredRun {
+  explicit StoredRun(const std::filesystem::path& run_dir);
+
+  configs::RunConfig config;
+  engine::HfReader reader;  // of the source model
+  offload::Layout layout;
+  offload::OpenReport report;
+  std::unique_ptr<offload::Store> store;
+};
+
+}  // namespace sluice::apps

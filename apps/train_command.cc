@@ -1,0 +1,152 @@
+// sluice train: one command that starts a run, or with --resume goes on with it.
+#include <spdlog/spdlog.h>
+
+#include <optional>
+
+#include "apps/command.h"
+#include "apps/logging.h"
+#include "apps/progress.h"
+#include "apps/run_dir.h"
+#include "apps/step_output.h"
+#include "apps/stop_signal.h"
+#include "apps/training_options.h"
+#include "base/error.h"
+#include "base/trace.h"
+#include "base/units.h"
+#include "configs/explain.h"
+
+namespace sluice::apps {
+namespace {
+
+using base::ErrorKind;
+
+struct Options : ConfigOptions {
+  std::string resume, trace;
+  bool allow_change = false;
+};
+
+// Settings that change bits must be those of the run; others may change freely.
+void check_same_numbers(const RunDir& run, const configs::RunConfig& now, bool allow) {
+  const auto differences = configs::compare_numeric_settings(run.read_config(configs::Purpose::training), now);
+  if (differences.empty()) return;
+  std::string list;
+  for (const auto& d : differences) list += fmt::format("\n  {}: the run has {}, the config {}", d.key, d.stored, d.now);
+  if (!allow)
+    base::fail(ErrorKind::config, "the config changes numeric settings of the run in {}:{}\nSet them back, or pass --allow-change to go "
+               "on with results that differ from an uninterrupted run", run.path().string(), list);
+  spdlog::warn("numeric settings changed; later steps differ from an uninterrupted run:{}", list);
+}
+
+void print_memory(const engine::Trainer& trainer, const configs::RunConfig& config, bool exists) {
+  engine::MemoryReport memory = trainer.memory();
+  const uint64_t need = disk_need(trainer.layout(), *config.storage.durable);
+  memory.rows.push_back({"disk", "slots", need});
+  std::filesystem::path at = config.storage.paths.empty() ? config.run.dir : config.storage.paths.front();
+  while (!std::filesystem::exists(at) && at.has_parent_path()) at = at.parent_path();
+  std::error_code error;
+  memory.disk_have = std::filesystem::space(at.empty() ? "." : at, error).available + (exists ? need : 0);
+  spdlog::info("{} parameters, {} trainable; weights {}, state {}\n{}", trainer.layout().parameters(),
+               trainer.layout().trainable_elements(), offload::to_string(*config.zero_optimization.offload_param.device),
+               offload::to_string(*config.zero_optimization.offload_optimizer.device),
+               memory_table(memory, *config.storage.durable));
+}
+
+// metrics is opened later, when the lines of steps that were not committed have been cut.
+engine::TrainerEvents make_events(const configs::RunConfig& config, std::optional<MetricsFile>& metrics, Progress& progress) {
+  engine::TrainerEvents events;
+  events.on_step = [&](const engine::StepReport& step) {
+    metrics->append(metrics_line(step));
+    if (step.step % std::max<uint64_t>(1, config.run.log_every) == 0 || step.step == step.steps || step.skipped)
+      spdlog::info("{}", step_line(step));
+  };
+  events.on_progress = [&](const std::string& what, uint64_t done, uint64_t total) { progress.update(what, done, total); };
+  events.on_eval = [&](uint64_t step, const engine::EvalResult& eval) {
+    spdlog::info("evaluation after step {}: loss {:.4f}, perplexity {:.2f} over {} tokens", step, eval.loss, eval.perplexity(), eval.tokens);
+    metrics->append(nlohmann::ordered_json{{"step", step}, {"eval_loss", eval.loss}, {"eval_perplexity", eval.perplexity()}}.dump());
+  };
+  events.stop = &install_stop_signals();
+  return events;
+}
+
+void print_json(const configs::RunConfig& config, const engine::RunOutcome& outcome) {
+  const nlohmann::ordered_json document{{"run", config.run.dir.string()}, {"step", outcome.meta.step}, {"steps", *config.steps},
+                                        {"samples", outcome.meta.samples}, {"tokens", outcome.meta.tokens},
+                                        {"skipped", outcome.meta.skipped}, {"stopped", outcome.stopped}};
+  fmt::print("{}\n", document.dump(2));
+}
+
+int finish(const Options& options, const configs::RunConfig& config, const engine::RunOutcome& outcome) {
+  if (options.json) print_json(config, outcome);
+  if (outcome.stopped) {
+    const bool kept = *config.storage.durable != offload::Durable::none;
+    spdlog::info("stopped after step {} of {}{}; go on with --resume auto", outcome.meta.step, *config.steps,
+                 kept ? ", which is committed" : "");
+    return static_cast<int>(ErrorKind::interrupted);
+  }
+  spdlog::info("finished: {} steps, {} tokens, {} skipped. The run is in {}", outcome.meta.step, outcome.meta.tokens,
+               outcome.meta.skipped, config.run.dir.string());
+  return 0;
+}
+
+configs::RunConfig read(const Options& options) {
+  std::vector<std::string> set = options.set;
+  if (!options.resume.empty() && options.resume != "auto") set.push_back("run.dir=" + options.resume);
+  configs::RunConfig config = configs::read_config(options.config, {.set = set});
+  for (const std::string& note : config.notes) spdlog::info("{}", note);
+  choose_open_values(&config);
+  return config;
+}
+
+int run_train(const Options& options) {
+  const configs::RunConfig config = read(options);
+  const RunDir run(config.run.dir);
+  const bool exists = run.has_store();
+  if (exists && options.resume.empty())
+    base::fail(ErrorKind::config, "there is already a run in {}. Go on with it with --resume auto, or choose another run.dir",
+               config.run.dir.string());
+  if (!exists && !options.resume.empty() && options.resume != "auto")
+    base::fail(ErrorKind::config, "--resume {}: there is no run in it", options.resume);
+  if (exists) check_same_numbers(run, config, options.allow_change);
+
+  Progress progress;
+  std::optional<MetricsFile> metrics;
+  engine::TrainerOptions trainer_options_ = trainer_options(config);
+  trainer_options_.runtime.queue.strict = options.strict;
+  engine::Trainer trainer(trainer_options_, make_events(config, metrics, progress));
+  run.create();
+  log_to_file(run.log_file());
+  print_memory(trainer, config, exists);
+  if (exists) {
+    const offload::OpenReport report = trainer.open();
+    for (const std::string& note : report.notes) spdlog::info("{}", note);
+    run.cut_metrics(report.meta.step);
+    spdlog::info("resuming {} after step {}", config.run.dir.string(), report.meta.step);
+  } else {
+    run.write_config(config);
+    trainer.create();
+    spdlog::info("created the store in {}", (config.run.dir / "store").string());
+  }
+  if (exists) run.write_config(config);
+  metrics.emplace(run.metrics_file());
+  base::Trace trace;
+  const engine::RunOutcome outcome = trainer.run(options.trace.empty() ? nullptr : &trace);
+  if (!options.trace.empty()) trace.write(options.trace);
+  return finish(options, config, outcome);
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, Context& context) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = add_command(app, context, "train", "Train: start a run, or go on with one", options, run_train);
+  add_config_options(*command, *options)->required();
+  command->add_option("--resume", options->resume,
+                      "\"auto\": go on with the run in run.dir from its last committed step, or start when there is none; a folder: go "
+                      "on with the run in it")
+      ->type_name("auto|DIR");
+  command->add_option("--trace", options->trace, "Write a Chrome trace of every operation (chrome://tracing, Perfetto)")->type_name("FILE");
+  command->add_flag("--allow-change", options->allow_change,
+                    "Resume although numeric settings differ from the run's; its results will differ from an uninterrupted run");
+}
+
+}  // namespace sluice::apps

@@ -1,0 +1,136 @@
+#include "apps/training_options.h"
+
+#include <cmath>
+
+#include "base/arena.h"
+#include "base/topology.h"
+#include "base/units.h"
+#include "configs/lr_schedule.h"
+#include "configs/resolve.h"
+#include "engine/packing.h"
+#include "engine/token_file.h"
+
+namespace sluice::apps {
+
+using offload::Tier;
+
+engine::ModelSource model_source(const configs::RunConfig& c) {
+  engine::ModelSource source;
+  source.path = c.model.path;
+  source.trainable = c.model.trainable;
+  source.no_decay = c.optimizer.no_decay;
+  source.loss_chunk = static_cast<int64_t>(c.model.loss_chunk);
+  source.schema = c.schema();
+  source.tile = c.storage.tile;
+  return source;
+}
+
+engine::RuntimeOptions runtime_options(const configs::RunConfig& c) {
+  engine::RuntimeOptions runtime;
+  runtime.device_memory = c.memory.gpu.value_or(0);
+  runtime.host_memory = c.memory.host.value_or(0);
+  runtime.compute_threads = static_cast<int>(c.machine.compute_threads.value_or(0));
+  runtime.optimizer_threads = static_cast<int>(c.execution.optimizer_threads.value_or(0));
+  runtime.queue.block_size = c.aio.block_size;
+  runtime.queue.depth = c.aio.queue_depth;
+  return runtime;
+}
+
+namespace {
+
+cpu_adam::GroupOptions optimizer_options(const configs::OptimizerOptions& o) {
+  cpu_adam::GroupOptions group;
+  group.beta1 = o.betas.at(0);
+  group.beta2 = o.betas.at(1);
+  group.eps = o.eps;
+  group.weight_decay = o.weight_decay;
+  group.decoupled = o.type == configs::OptimizerType::adamw || o.adam_w_mode;
+  group.bias_correction = o.bias_correction;
+  return group;
+}
+
+}  // namespace
+
+offload::PlanOptions plan_options(const configs::RunConfig& c) {
+  offload::PlanOptions plan;
+  plan.weights = c.zero_optimization.offload_param.device.value();
+  plan.state = c.zero_optimization.offload_optimizer.device.value();
+  plan.placement = c.execution.overlap.value_or(offload::Placement::none);
+  plan.pools.weights = c.execution.pools.weights.value_or(0);
+  plan.pools.state = c.execution.pools.state.value_or(0);
+  plan.pools.gradients = c.execution.pools.gradients.value_or(0);
+  plan.pools.device_slots = c.execution.device_slots;
+  plan.keep_weights = c.execution.keep_weights;
+  plan.keep_graphs = c.execution.keep_graphs;
+  return plan;
+}
+
+engine::TrainerOptions trainer_options(const configs::RunConfig& c) {
+  engine::TrainerOptions o;
+  o.model = model_source(c);
+  o.runtime = runtime_options(c);
+  o.train_tokens = c.data.train;
+  o.eval_tokens = c.data.eval;
+  o.sequence = static_cast<uint32_t>(c.data.sequence_length);
+  o.micro_batch = static_cast<uint32_t>(c.micro_batch());
+  o.accumulation = static_cast<uint32_t>(c.accumulation());
+  o.steps = c.steps.value();
+  o.seed = c.run.seed;
+  o.eval_every = c.run.eval_every;
+  o.lr = [scheduler = c.scheduler, base = c.optimizer.lr.value()](uint64_t step) { return configs::lr_at(scheduler, base, step - 1); };
+  o.optimizer = optimizer_options(c.optimizer);
+  o.clip = c.gradient_clipping;
+  o.skip_nonfinite = c.run.on_nonfinite == configs::OnNonFinite::skip;
+  o.grace = c.run.grace;
+  o.wire = c.communication_data_type.value();
+  o.plan = plan_options(c);
+  o.store.run_dir = c.run.dir;
+  o.store.paths = c.storage.paths;
+  o.store.durable = c.storage.durable.value();
+  o.store.verify_on_open = c.storage.verify;
+  return o;
+}
+
+uint64_t disk_need(const offload::Layout& layout, offload::Durable durable) {
+  uint64_t slot = 0, base = 0;
+  for (const auto& tile : layout.tiles())
+    (tile.trainable ? slot : base) += layout.weights_extent_bytes(tile) + (tile.trainable ? layout.state_extent_bytes(tile) : 0);
+  return slot * (durable == offload::Durable::none ? 1 : 2) + base;
+}
+
+void choose_open_values(configs::RunConfig* c) {
+  if (!c->machine.compute_threads) {
+    const auto threads = static_cast<uint32_t>(base::detect_topology().usable_cores());
+    configs::choose_compute_threads(c, threads, "the cores this process may use");
+  }
+  if (!c->steps && c->epochs) {
+    const auto tokens = engine::TokenFile::open(c->data.train);
+    const engine::Packing packing(tokens, {.seed = c->run.seed, .sequence = static_cast<uint32_t>(c->data.sequence_length), .shuffle = true});
+    const double samples = *c->epochs * static_cast<double>(packing.samples_per_epoch());
+    const auto steps = static_cast<uint64_t>(std::ceil(samples / static_cast<double>(c->micro_batch() * c->accumulation())));
+    configs::choose_steps(c, steps, fmt::format("{} epochs of {} samples", *c->epochs, packing.samples_per_epoch()));
+  }
+  if (c->zero_optimization.offload_param.device && c->zero_optimization.offload_optimizer.device) return;
+  const auto model = engine::describe(engine::read_hf_config(c->model.path), model_source(*c));
+  uint64_t parameters = 0;
+  for (const auto& block : model.blocks)
+    for (const auto& tensor : block.tensors) parameters += tensor.count();
+  const uint64_t free = engine::automatic_memory();
+  const uint64_t gpu = c->memory.gpu.value_or(free / 2), host = c->memory.host.value_or(free / 2);
+  // Compute weights, wire gradients and state; a fifth for activations and the head.
+  const uint64_t on_device = parameters * 16 * 6 / 5, in_ram = parameters * 14;
+  const auto reason = [&](const char* what) {
+    return fmt::format("{}: {} parameters take {} on the device ({} given) or {} in RAM ({} given)", what, parameters,
+                       base::format_bytes(on_device), base::format_bytes(gpu), base::format_bytes(in_ram), base::format_bytes(host));
+  };
+  const bool steps_on_disk = c->storage.durable == offload::Durable::step;
+  if (on_device <= gpu && !steps_on_disk) {
+    configs::choose_tiers(c, Tier::none, Tier::none, reason("fits the device"));
+  } else if (in_ram <= host) {
+    configs::choose_tiers(c, Tier::cpu, Tier::cpu, reason("fits RAM"));
+  } else {
+    configs::choose_tiers(c, Tier::nvme, Tier::nvme, reason("fits neither"));
+  }
+}
+
+}  // namespace sluice::apps

@@ -1,0 +1,99 @@
+#include "engine/eval_run.h"
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/units.h"
+#include "engine/dry_run.h"
+#include "engine/evaluator.h"
+#include "engine/memory_load.h"
+#include "engine/token_file.h"
+
+namespace sluice::engine {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// Nothing trains, so all weights go to the base file of a store whose names are removed as soon as it is open.
+std::unique_ptr<offload::Store> temporary_base(const EvalRunOptions& options, const ModelSetup& setup) {
+  fs::create_directories(options.scratch);
+  std::string folder = (options.scratch / ".sluice-eval-XXXXXX").string();
+  if (mkdtemp(folder.data()) == nullptr)
+    base::fail(base::ErrorKind::disk, "cannot make a temporary folder in {}: {}", options.scratch.string(), std::strerror(errno));
+  struct Remove {
+    fs::path path;
+    ~Remove() {
+      std::error_code ignored;
+      fs::remove_all(path, ignored);
+    }
+  } const remove{folder};
+  offload::StoreOptions store;
+  store.run_dir = folder;
+  store.durable = offload::Durable::checkpoint;
+  store.model_digest = setup.reader.digest();
+  const uint64_t tiles = setup.layout.tiles().size();
+  uint64_t done = 0;
+  return offload::Store::create(store, setup.layout, {},
+                                [&](const offload::Tile& tile, std::span<std::byte> weights, std::span<std::byte> lo) {
+                                  fill_tile(setup.reader, setup.layout, tile, weights, lo);
+                                  if (options.progress) options.progress("reading the model", ++done, tiles);
+                                });
+}
+
+StepOptions step_options(const EvalRunOptions& o, int64_t hidden) {
+  StepOptions s;
+  s.weights = o.plan.weights;
+  s.state = offload::Tier::nvme;
+  s.micro_batches = o.accumulation;
+  s.micro_batch = o.micro_batch;
+  s.sequence = o.sequence;
+  s.hidden = static_cast<uint32_t>(hidden);
+  s.training = false;
+  return s;
+}
+
+std::array<uint32_t, offload::kRings> sizes_of(const offload::Plan& plan) {
+  std::array<uint32_t, offload::kRings> sizes{};
+  for (size_t i = 0; i < sizes.size(); ++i) sizes[i] = plan.rings[i].size;
+  return sizes;
+}
+
+}  // namespace
+
+EvalResult evaluate(const EvalRunOptions& options) {
+  ModelSource source = options.model;
+  if (options.run_dir.empty()) source.trainable.clear();
+  ModelSetup setup(source);
+  const auto vocab = static_cast<uint64_t>(setup.reader.config().vocab);
+  const TokenFile file = TokenFile::open(options.tokens, expect_tokens_of(options.model.path, vocab));
+  const Packing data(file, PackingOptions{.seed = 0, .sequence = options.sequence, .shuffle = false});
+
+  offload::PlanOptions plan_options = options.plan;
+  plan_options.micro_batches = options.accumulation;
+  const offload::Plan plan = offload::build_eval_plan(setup.layout, plan_options);
+  check_plan(plan);
+  const StepShape shape(setup.layout, step_options(options, setup.reader.config().hidden), sizes_of(plan));
+  Runtime runtime(options.runtime);
+  StepBuffers buffers(shape, *runtime.device, runtime.host);
+  const uint64_t temporaries = measure_temporaries(*setup.model, shape, buffers, *runtime.device, *runtime.compute, {.training = false});
+  const uint64_t need = total(shape.rows(), "gpu") + temporaries, have = runtime.device->budget().limit();
+  if (need > have)
+    base::fail(base::ErrorKind::device_memory,
+               "evaluation needs {} of device memory but memory.gpu is {}: raise it, or lower train_micro_batch_size_per_gpu or "
+               "data.sequence_length", base::format_bytes(need), base::format_bytes(have));
+
+  const auto store = options.run_dir.empty() ? temporary_base(options, setup)
+                                             : offload::Store::open_read_only(options.run_dir, setup.layout, nullptr, options.storage);
+  const std::vector<std::span<std::byte>> regions = buffers.host_regions();
+  runtime.queue->register_memory(regions);
+  const int slot = store->published();
+  load_homes(shape, buffers, *store, slot, runtime, {});
+  Evaluator evaluator(runtime, *setup.model, shape, buffers, *store, plan);
+  return evaluator.run(data, slot, [&](uint64_t done, uint64_t all) {
+    if (options.progress) options.progress("evaluating", done, all);
+  });
+}
+
+}  // namespace sluice::engine
