@@ -60,6 +60,7 @@ TokenFile TokenFile::open(const std::filesystem::path& path, const TokenExpectat
   if (expected.tokenizer && *expected.tokenizer != h.tokenizer)
     fail(ErrorKind::data, "{} was made with another tokenizer (hash {}) than that of {} ({}); make it again with `sluice prepare "
          "--tokenizer {}`", where, base::hash_hex(h.tokenizer), expected.model, base::hash_hex(*expected.tokenizer), expected.model);
+  if (h.vocab == 0 || h.vocab > uint64_t{1} << 31) fail(ErrorKind::data, "{} has an impossible vocabulary of {}; {}", where, h.vocab, kRemedy);
   if (h.documents == 0 || h.tokens < h.documents) fail(ErrorKind::data, "{} holds no text; {}", where, kRemedy);
 
   file.vocab_ = h.vocab;
