@@ -1,0 +1,26 @@
+#include "apps/command.h"
+
+namespace sluice::apps {
+
+CLI::Option* add_config_options(CLI::App& command, ConfigOptions& options, const std::string& what) {
+  command
+      .add_option("--set", options.set,
+                  "Set a key of the config, as key=value; the value is JSON or a bare word; repeatable")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  return command.add_option("CONFIG", options.config, what)->type_name("");
+}
+
+void add_commands(CLI::App& app, Context& context) {
+#ifdef SLUICE_DOCTOR
+  add_doctor(app, context);
+#endif
+  add_prepare(app, context);
+  add_config(app, context);
+  add_train(app, context);
+  add_eval(app, context);
+  add_export(app, context);
+  add_inspect(app, context);
+}
+
+}  // namespace sluice::apps

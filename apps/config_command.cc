@@ -1,0 +1,81 @@
+// sluice config: every resolved value with its origin.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "apps/command.h"
+#include "base/error.h"
+#include "configs/explain.h"
+#include "configs/keys.h"
+#include "configs/read_config.h"
+
+namespace sluice::apps {
+namespace {
+
+struct Options : ConfigOptions {
+  bool keys = false;
+};
+
+// The defaults of all keys, for people: what may be written and what it means.
+void print_keys(bool json) {
+  const configs::RunConfig defaults;
+  configs::Json list = configs::Json::array();
+  for (const configs::Key& key : configs::keys()) {
+    const configs::Json value = key.write(defaults);
+    if (json) {
+      list.push_back({{"key", key.path},
+                      {"help", key.help},
+                      {"allowed", key.allowed},
+                      {"default", value},
+                      {"numeric", key.numeric}});
+      continue;
+    }
+    fmt::print("{}\n    {}\n    {}{}\n", key.path, key.help, key.allowed,
+               value.is_null() || value == configs::Json::array() ? "" : "; default " + configs::show(value));
+  }
+  if (json) fmt::print("{}\n", list.dump(2));
+}
+
+void print_json(const configs::RunConfig& config) {
+  configs::Json origins = configs::Json::object();
+  for (const auto& row : configs::explain(config)) origins[row.key] = row.origin;
+  const configs::Json document{
+      {"config", configs::resolved_json(config)}, {"origins", origins}, {"notes", config.notes}};
+  fmt::print("{}\n", document.dump(2, ' ', false, configs::Json::error_handler_t::replace));
+}
+
+void print_table(const configs::RunConfig& config) {
+  const auto rows = configs::explain(config);
+  size_t keys = 0, values = 0;
+  for (const auto& row : rows) {
+    keys = std::max(keys, row.key.size());
+    values = std::max(values, std::min<size_t>(row.value.size(), 32));
+  }
+  for (const auto& row : rows)
+    fmt::print("{:<{}}  {:<{}}  {}\n", row.key, keys, row.value, values, row.origin);
+  for (const std::string& note : config.notes) fmt::print("note: {}\n", note);
+}
+
+int run_config(const Options& options) {
+  if (options.keys) {
+    print_keys(options.json);
+    return 0;
+  }
+  if (options.config.empty()) base::fail(base::ErrorKind::config, "sluice config needs a CONFIG, or --keys");
+  const configs::RunConfig config = configs::read_config(options.config, {.set = options.set});
+  options.json ? print_json(config) : print_table(config);
+  return 0;
+}
+
+}  // namespace
+
+void add_config(CLI::App& app, Context& context) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = add_command(
+      app, context, "config", "Print every value of a config, and where it comes from", options, run_config);
+  add_config_options(*command, *options);
+  command->add_flag("--keys", options->keys,
+                    "Print all keys, what they mean and what they may be; no CONFIG is needed");
+}
+
+}  // namespace sluice::apps

@@ -1,0 +1,77 @@
+// The sluice command: reads the command line, runs one subcommand, turns an error into one message and an
+// exit code.
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "apps/command.h"
+#include "apps/logging.h"
+#include "base/error.h"
+#include "configs/keys.h"
+
+namespace {
+
+using sluice::base::Error;
+using sluice::base::ErrorKind;
+
+int report(ErrorKind kind, const std::string& message) {
+  fmt::print(stderr, "sluice: {}: {}\n", sluice::base::to_string(kind), message);
+  return static_cast<int>(kind);
+}
+
+// A word that is no subcommand gets the list of those there are.
+void check_subcommand(const CLI::App& app, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') return;
+  const std::string word = argv[1];
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(command->get_name());
+  if (std::find(names.begin(), names.end(), word) != names.end()) return;
+  const auto nearest =
+      std::min_element(names.begin(), names.end(), [&](const std::string& a, const std::string& b) {
+        return sluice::configs::edit_distance(word, a) < sluice::configs::edit_distance(word, b);
+      });
+  const bool near = sluice::configs::edit_distance(word, *nearest) <= 2;
+  sluice::base::fail(ErrorKind::config, "there is no command \"{}\"{}; the commands are {}", word,
+                     near ? fmt::format(" (did you mean \"{}\"?)", *nearest) : "", fmt::join(names, ", "));
+}
+
+int run(int argc, char** argv) {
+  CLI::App app(
+      "sluice trains language models that do not fit on the device: weights, gradients and optimizer state\n"
+      "live in host memory or on NVMe and stream through. `sluice COMMAND --help` explains a command.",
+      "sluice");
+  app.set_version_flag("--version", "sluice " SLUICE_VERSION);
+  app.require_subcommand(1);
+  sluice::apps::Context context;
+  sluice::apps::add_commands(app, context);
+  check_subcommand(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    const auto chosen = app.get_subcommands();
+    return report(ErrorKind::config, fmt::format("{} (see sluice {}--help)", error.what(),
+                                                 chosen.empty() ? "" : chosen.front()->get_name() + " "));
+  }
+  return context.command();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  sluice::apps::start_logging();
+  try {
+    return run(argc, argv);
+  } catch (const Error& error) {
+    return report(error.kind(), error.what());
+  } catch (const std::bad_alloc&) {
+    return report(ErrorKind::host_memory, "an allocation failed");
+  } catch (const std::exception& error) {
+    return report(ErrorKind::bug, error.what());
+  }
+}
