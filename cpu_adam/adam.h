@@ -18,30 +18,31 @@ struct Gradient {
   GradType type = GradType::bf16;
 };
 
-// Hyperparameters of one parameter group for one step. Everything that depends on the step number is computed in double by
-// make_step_group and rounded once.
+// Hyperparameters of one parameter group for one step. Everything that depends on the step number is computed
+// in double by make_step_group and rounded once.
 struct GroupOptions {
   double lr = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
   bool decoupled = true;  // AdamW; false: decay is added to the gradient (L2)
   bool bias_correction = true;
 };
 struct StepGroup {
-  float lr_decay;             // decoupled: p *= 1 - lr * weight_decay
-  float l2;                   // not decoupled: g += l2 * p
+  float lr_decay;  // decoupled: p *= 1 - lr * weight_decay
+  float l2;        // not decoupled: g += l2 * p
   float beta1, one_minus_beta1, beta2, one_minus_beta2, eps;
-  float step_size;            // lr / (1 - beta1^t)
-  float inv_sqrt_bias2;       // 1 / sqrt(1 - beta2^t)
+  float step_size;       // lr / (1 - beta1^t)
+  float inv_sqrt_bias2;  // 1 / sqrt(1 - beta2^t)
 };
 StepGroup make_step_group(const GroupOptions& options, uint64_t step);  // step counts from 1
 
-// A run of elements of the tile that belong to one group. Spans are sorted, disjoint; gaps between them are never touched
-// (they hold zeros and stay zero).
+// A run of elements of the tile that belong to one group. Spans are sorted, disjoint; gaps between them are
+// never touched (they hold zeros and stay zero).
 struct GroupSpan {
   uint64_t offset, count;
   uint32_t group;
 };
 
-// fp32 master = hi (bf16) + lo (16-bit remainder), see base/bf16.h; or a plain fp32 array p (then hi and lo are null).
+// fp32 master = hi (bf16) + lo (16-bit remainder), see base/bf16.h; or a plain fp32 array p (then hi and lo
+// are null).
 struct TileState {
   uint16_t* hi = nullptr;
   int16_t* lo = nullptr;
@@ -50,8 +51,8 @@ struct TileState {
   float* v = nullptr;
 };
 
-// XXH3-64 of each field's elements of a leaf (gaps included, padding beyond `count` not), filled by update: [leaf]. Fields that
-// the format lacks stay empty.
+// XXH3-64 of each field's elements of a leaf (gaps included, padding beyond `count` not), filled by update:
+// [leaf]. Fields that the format lacks stay empty.
 struct LeafHashes {
   std::vector<uint64_t> weights;  // hi or p
   std::vector<uint64_t> lo, m, v;
@@ -59,30 +60,31 @@ struct LeafHashes {
 
 struct TileUpdate {
   TileState state;
-  size_t count = 0;      // logical elements (without the padding of the extent)
-  Gradient grad, grad2;  // rounded contributions, added in fp32 (grad2: tied matrix)
-  float grad_scale = 1;  // unscale x clip coefficient, applied to the fp32 sum
-  std::span<const GroupSpan> spans;    // Error(bug) when unsorted, overlapping, beyond count, or of an unknown group
-  std::span<const StepGroup> groups;   // indexed by GroupSpan::group
-  LeafHashes* hashes = nullptr;  // optional
+  size_t count = 0;                   // logical elements (without the padding of the extent)
+  Gradient grad, grad2;               // rounded contributions, added in fp32 (grad2: tied matrix)
+  float grad_scale = 1;               // unscale x clip coefficient, applied to the fp32 sum
+  std::span<const GroupSpan> spans;   // Error(bug): unsorted, overlapping, beyond count, of an unknown group
+  std::span<const StepGroup> groups;  // indexed by GroupSpan::group
+  LeafHashes* hashes = nullptr;       // optional
 };
 
 enum class Target { best, scalar, avx2, avx512 };  // all give the same bits; best: what the CPU has
 bool is_supported(Target target);                  // by this CPU; best and scalar always are
 
-// The update of one element, in fp32, each line rounded as written (fma: once). p is the joined master; a NaN result is stored
-// as 0x7FC00000.
+// The update of one element, in fp32, each line rounded as written (fma: once). p is the joined master; a NaN
+// result is stored as 0x7FC00000.
 //   g = (grad + grad2) * grad_scale                    L2: g = fma(l2, p, g)
 //   m = fma(one_minus_beta1, g, beta1 * m)
 //   v = fma(one_minus_beta2 * g, g, beta2 * v)
 //   p = fma(-step_size, m / fma(sqrt(v), inv_sqrt_bias2, eps), p * lr_decay)
 //
-// The sum of squares of a leaf: 64 double lanes by (index mod 64), each added in index order (the square of a float is exact in
-// double), then lanes i and i + w are added for w = 32, 16, ..., 1. Tied: of the fp32 sum of both contributions. The gradients
-// are not scaled.
+// The sum of squares of a leaf: 64 double lanes by (index mod 64), each added in index order (the square of a
+// float is exact in double), then lanes i and i + w are added for w = 32, 16, ..., 1. Tied: of the fp32 sum
+// of both contributions. The gradients are not scaled.
 
-// Runs kernels over tiles with its own TBB arena. Thread-safe; calls may not overlap on the same memory. Bits depend neither on
-// the number of threads nor on the target. Kernels run with FTZ/DAZ off; the caller's own mode is restored.
+// Runs kernels over tiles with its own TBB arena. Thread-safe; calls may not overlap on the same memory. Bits
+// depend neither on the number of threads nor on the target. Kernels run with FTZ/DAZ off; the caller's own
+// mode is restored.
 class CpuAdam {
  public:
   struct Options {
@@ -93,8 +95,10 @@ class CpuAdam {
   ~CpuAdam();
 
   void update(const TileUpdate& tile) const;
-  // leaf_sums gets ceil(count / kLeaf) entries. Returns nothing else: a non-finite gradient shows as a non-finite sum.
-  void squared_norms(const Gradient& grad, const Gradient& grad2, size_t count, std::span<double> leaf_sums) const;
+  // leaf_sums gets ceil(count / kLeaf) entries. Returns nothing else: a non-finite gradient shows as a
+  // non-finite sum.
+  void squared_norms(const Gradient& grad, const Gradient& grad2, size_t count,
+                     std::span<double> leaf_sums) const;
   void split(const float* p, uint16_t* hi, int16_t* lo, size_t count) const;
   void join(const uint16_t* hi, const int16_t* lo, float* p, size_t count) const;
   std::string describe() const;  // "AVX-512, 2 threads"

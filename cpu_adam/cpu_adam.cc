@@ -1,9 +1,3 @@
-#include <oneapi/tbb/blocked_range.h>
-#include <oneapi/tbb/global_control.h>
-#include <oneapi/tbb/info.h>
-#include <oneapi/tbb/parallel_for.h>
-#include <oneapi/tbb/partitioner.h>
-#include <oneapi/tbb/task_arena.h>
 #include <xxhash.h>
 #if defined(__x86_64__)
 #define XXH_DISPATCH_DISABLE_REPLACE
@@ -11,22 +5,25 @@
 #endif
 
 #include <algorithm>
-#include <optional>
 
 #include "base/error.h"
 #include "cpu_adam/adam.h"
-#include "cpu_adam/float_mode.h"
 #include "cpu_adam/kernels.h"
+#include "cpu_adam/leaf_pool.h"
 
 namespace sluice::cpu_adam {
 namespace {
 
 const Kernels* find_kernels(Target target) {
   switch (target) {
-    case Target::scalar: return &scalar_kernels();
-    case Target::avx2: return avx2_kernels();
-    case Target::avx512: return avx512_kernels();
-    case Target::best: break;
+    case Target::scalar:
+      return &scalar_kernels();
+    case Target::avx2:
+      return avx2_kernels();
+    case Target::avx512:
+      return avx512_kernels();
+    case Target::best:
+      break;
   }
   if (const Kernels* kernels = avx512_kernels()) return kernels;
   if (const Kernels* kernels = avx2_kernels()) return kernels;
@@ -42,18 +39,22 @@ uint64_t hash_elements(const void* data, size_t bytes) {
 #endif
 }
 
-size_t leaf_count(size_t count) { return (count + kLeaf - 1) / kLeaf; }
+size_t leaf_count(size_t count) {
+  return (count + kLeaf - 1) / kLeaf;
+}
 
 void check(const TileUpdate& tile) {
   const TileState& s = tile.state;
   const bool split = s.hi != nullptr && s.lo != nullptr && s.p == nullptr;
   const bool fp32 = s.hi == nullptr && s.lo == nullptr && s.p != nullptr;
-  SLUICE_CHECK(tile.count == 0 || ((split || fp32) && s.m != nullptr && s.v != nullptr), "tile state: hi and lo, or p; and m, v");
+  SLUICE_CHECK(tile.count == 0 || ((split || fp32) && s.m != nullptr && s.v != nullptr),
+               "tile state: hi and lo, or p; and m, v");
   SLUICE_CHECK(tile.spans.empty() || tile.grad.data != nullptr, "tile without a gradient");
   uint64_t end = 0;
   for (const GroupSpan& span : tile.spans) {
     SLUICE_CHECK(span.offset >= end, "group spans overlap or are not sorted");
-    SLUICE_CHECK(span.offset <= tile.count && span.count <= tile.count - span.offset, "group span beyond the tile");
+    SLUICE_CHECK(span.offset <= tile.count && span.count <= tile.count - span.offset,
+                 "group span beyond the tile");
     SLUICE_CHECK(span.group < tile.groups.size(), "group span of an unknown group");
     end = span.offset + span.count;
   }
@@ -71,7 +72,8 @@ void resize(LeafHashes* hashes, const TileUpdate& tile) {
 void hash_leaf(const TileUpdate& tile, size_t leaf, size_t count) {
   const TileState s = advance(tile.state, leaf * kLeaf);
   LeafHashes& out = *tile.hashes;
-  out.weights[leaf] = s.p != nullptr ? hash_elements(s.p, count * sizeof(*s.p)) : hash_elements(s.hi, count * sizeof(*s.hi));
+  out.weights[leaf] =
+      s.p != nullptr ? hash_elements(s.p, count * sizeof(*s.p)) : hash_elements(s.hi, count * sizeof(*s.hi));
   if (s.lo != nullptr) out.lo[leaf] = hash_elements(s.lo, count * sizeof(*s.lo));
   out.m[leaf] = hash_elements(s.m, count * sizeof(*s.m));
   out.v[leaf] = hash_elements(s.v, count * sizeof(*s.v));
@@ -95,38 +97,13 @@ void update_leaf(const Kernels& kernels, const TileUpdate& tile, size_t leaf) {
 
 }  // namespace
 
-bool is_supported(Target target) { return find_kernels(target) != nullptr; }
+bool is_supported(Target target) {
+  return find_kernels(target) != nullptr;
+}
 
 struct CpuAdam::Impl {
-  Impl(const Kernels& k, int t) : kernels(k), threads(t), arena(t) {
-    using oneapi::tbb::global_control;
-    if (t > oneapi::tbb::info::default_concurrency()) limit.emplace(global_control::max_allowed_parallelism, t);
-  }
-
-  // Runs body(leaf) for all leaves, at fixed boundaries, in the arena unless that does not pay. body must not throw.
-  template <class Body>
-  void for_each_leaf(size_t leaves, const Body& body) {
-    if (threads == 1 || leaves <= 1) {
-      const FloatModeScope mode;
-      for (size_t leaf = 0; leaf < leaves; ++leaf) body(leaf);
-      return;
-    }
-    using Range = oneapi::tbb::blocked_range<size_t>;
-    arena.execute([&] {
-      oneapi::tbb::parallel_for(
-          Range(0, leaves),
-          [&](const Range& range) {
-            const FloatModeScope mode;
-            for (size_t leaf = range.begin(); leaf < range.end(); ++leaf) body(leaf);
-          },
-          oneapi::tbb::static_partitioner());
-    });
-  }
-
   const Kernels& kernels;
-  const int threads;
-  std::optional<oneapi::tbb::global_control> limit;  // lifts TBB's own, for more threads than cores
-  oneapi::tbb::task_arena arena;
+  LeafPool pool;
 };
 
 CpuAdam::CpuAdam(const Options& options) {
@@ -136,7 +113,7 @@ CpuAdam::CpuAdam(const Options& options) {
                options.target == Target::avx2 ? "AVX2" : "AVX-512");
   if (options.threads < 0)
     base::fail(base::ErrorKind::config, "Adam: {} threads; need at least 1, or 0 for all", options.threads);
-  impl_ = std::make_unique<Impl>(*kernels, options.threads > 0 ? options.threads : oneapi::tbb::info::default_concurrency());
+  impl_.reset(new Impl{*kernels, LeafPool(options.threads)});
 }
 
 CpuAdam::~CpuAdam() = default;
@@ -144,35 +121,37 @@ CpuAdam::~CpuAdam() = default;
 void CpuAdam::update(const TileUpdate& tile) const {
   check(tile);
   if (tile.hashes != nullptr) resize(tile.hashes, tile);
-  impl_->for_each_leaf(leaf_count(tile.count), [&](size_t leaf) { update_leaf(impl_->kernels, tile, leaf); });
+  impl_->pool.for_each(leaf_count(tile.count), [&](size_t leaf) { update_leaf(impl_->kernels, tile, leaf); });
 }
 
-void CpuAdam::squared_norms(const Gradient& grad, const Gradient& grad2, size_t count, std::span<double> leaf_sums) const {
+void CpuAdam::squared_norms(const Gradient& grad, const Gradient& grad2, size_t count,
+                            std::span<double> leaf_sums) const {
   SLUICE_CHECK(count == 0 || grad.data != nullptr, "norm without a gradient");
   SLUICE_CHECK(leaf_sums.size() == leaf_count(count), "one sum per leaf");
-  impl_->for_each_leaf(leaf_sums.size(), [&](size_t leaf) {
+  impl_->pool.for_each(leaf_sums.size(), [&](size_t leaf) {
     const size_t first = leaf * kLeaf;
-    leaf_sums[leaf] =
-        impl_->kernels.squared_norm(advance(grad, first), advance(grad2, first), std::min(kLeaf, count - first));
+    leaf_sums[leaf] = impl_->kernels.squared_norm(advance(grad, first), advance(grad2, first),
+                                                  std::min(kLeaf, count - first));
   });
 }
 
 void CpuAdam::split(const float* p, uint16_t* hi, int16_t* lo, size_t count) const {
-  impl_->for_each_leaf(leaf_count(count), [&](size_t leaf) {
+  impl_->pool.for_each(leaf_count(count), [&](size_t leaf) {
     const size_t first = leaf * kLeaf;
     impl_->kernels.split(p + first, hi + first, lo + first, std::min(kLeaf, count - first));
   });
 }
 
 void CpuAdam::join(const uint16_t* hi, const int16_t* lo, float* p, size_t count) const {
-  impl_->for_each_leaf(leaf_count(count), [&](size_t leaf) {
+  impl_->pool.for_each(leaf_count(count), [&](size_t leaf) {
     const size_t first = leaf * kLeaf;
     impl_->kernels.join(hi + first, lo + first, p + first, std::min(kLeaf, count - first));
   });
 }
 
 std::string CpuAdam::describe() const {
-  return fmt::format("{}, {} thread{}", impl_->kernels.name, impl_->threads, impl_->threads == 1 ? "" : "s");
+  const int threads = impl_->pool.threads();
+  return fmt::format("{}, {} thread{}", impl_->kernels.name, threads, threads == 1 ? "" : "s");
 }
 
 }  // namespace sluice::cpu_adam

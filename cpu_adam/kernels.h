@@ -39,7 +39,9 @@ const Kernels& scalar_kernels();
 const Kernels* avx2_kernels();
 const Kernels* avx512_kernels();
 
-inline size_t element_bytes(GradType type) { return type == GradType::bf16 ? 2 : 4; }
+inline size_t element_bytes(GradType type) {
+  return type == GradType::bf16 ? 2 : 4;
+}
 
 // The same arrays from element `offset` on; absent ones stay absent.
 inline Gradient advance(const Gradient& grad, size_t offset) {
@@ -58,8 +60,8 @@ inline double sum_lanes(double* lanes) {
   return std::isnan(lanes[0]) ? std::numeric_limits<double>::quiet_NaN() : lanes[0];
 }
 
-// Copies of the last elements of a run or leaf, padded with zeros to a whole vector, so that a tail goes through the same
-// instructions as the rest and nothing outside the span is read or written.
+// Copies of the last elements of a run or leaf, padded with zeros to a whole vector, so that a tail goes
+// through the same instructions as the rest and nothing outside the span is read or written.
 template <size_t kElements>
 class PaddedGradient {
  public:
@@ -77,8 +79,10 @@ class PaddedGradient {
 template <size_t kElements>
 class PaddedRun {
  public:
-  explicit PaddedRun(const Run& tail) : tail_(tail), grad_(tail.grad, tail.count), grad2_(tail.grad2, tail.count) {
-    for_each_field([this](auto* field, auto* copy) { std::memcpy(copy, field, tail_.count * sizeof(*field)); });
+  explicit PaddedRun(const Run& tail)
+      : tail_(tail), grad_(tail.grad, tail.count), grad2_(tail.grad2, tail.count) {
+    for_each_field(
+        [this](auto* field, auto* copy) { std::memcpy(copy, field, tail_.count * sizeof(*field)); });
   }
   Run get() {
     const bool split = tail_.state.p == nullptr;
@@ -90,7 +94,8 @@ class PaddedRun {
             .count = kElements};
   }
   void store() {
-    for_each_field([this](auto* field, auto* copy) { std::memcpy(field, copy, tail_.count * sizeof(*field)); });
+    for_each_field(
+        [this](auto* field, auto* copy) { std::memcpy(field, copy, tail_.count * sizeof(*field)); });
   }
 
  private:

@@ -17,7 +17,9 @@ float load_sum(const Gradient& grad, const Gradient& grad2, size_t i) {
   return grad2.data == nullptr ? g : g + load(grad2, i);
 }
 
-float canonical(float x) { return std::isnan(x) ? std::bit_cast<float>(kCanonicalNan) : x; }
+float canonical(float x) {
+  return std::isnan(x) ? std::bit_cast<float>(kCanonicalNan) : x;
+}
 
 void adam(const Run& run) {
   const TileState& s = run.state;

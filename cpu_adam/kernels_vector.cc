@@ -3,7 +3,8 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu_adam/kernels_vector.cc"
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4)  // no fused multiply-add there; Highway keeps a baseline without code
+// They have no fused multiply-add. Highway insists on a baseline, which stays without code.
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4)
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 
@@ -57,7 +58,8 @@ struct SumSource {
 template <class Kernel, class First, class... Args>
 HWY_INLINE auto WithSecond(const First& first, const Gradient& grad2, const Args&... args) {
   if (grad2.data == nullptr) return Kernel::Call(first, args...);
-  if (grad2.type == GradType::bf16) return Kernel::Call(SumSource<First, Bf16Source>{first, Bf16Source(grad2)}, args...);
+  if (grad2.type == GradType::bf16)
+    return Kernel::Call(SumSource<First, Bf16Source>{first, Bf16Source(grad2)}, args...);
   return Kernel::Call(SumSource<First, Fp32Source>{first, Fp32Source(grad2)}, args...);
 }
 template <class Kernel, class... Args>
@@ -79,7 +81,8 @@ HWY_INLINE F32 LoadJoined(const uint16_t* hi, const int16_t* lo) {
 HWY_INLINE void StoreSplit(F32 canonical, uint16_t* hi, int16_t* lo) {
   const auto bits = hn::BitCast(kU32, canonical);
   const auto high = hn::ShiftRight<16>(hn::Add(bits, hn::Set(kU32, 0x8000u)));
-  const auto low = hn::ShiftRight<16>(hn::BitCast(kI32, hn::ShiftLeft<16>(bits)));  // sign-extended, so that DemoteTo is exact
+  const auto low = hn::ShiftRight<16>(
+      hn::BitCast(kI32, hn::ShiftLeft<16>(bits)));  // sign-extended, so that DemoteTo is exact
   hn::StoreU(hn::DemoteTo(kU16, hn::BitCast(kI32, high)), kU16, hi);
   hn::StoreU(hn::DemoteTo(kI16, low), kI16, lo);
 }
@@ -91,7 +94,8 @@ struct AdamKernel {
   static HWY_INLINE void Call(const Source& source, const Run& run) {
     const TileState s = run.state;
     const StepGroup c = *run.group;
-    const auto scale = hn::Set(kF32, run.grad_scale), decay = hn::Set(kF32, c.lr_decay), l2 = hn::Set(kF32, c.l2);
+    const auto scale = hn::Set(kF32, run.grad_scale), decay = hn::Set(kF32, c.lr_decay),
+               l2 = hn::Set(kF32, c.l2);
     const auto beta1 = hn::Set(kF32, c.beta1), one_minus_beta1 = hn::Set(kF32, c.one_minus_beta1);
     const auto beta2 = hn::Set(kF32, c.beta2), one_minus_beta2 = hn::Set(kF32, c.one_minus_beta2);
     const auto eps = hn::Set(kF32, c.eps), inv_sqrt_bias2 = hn::Set(kF32, c.inv_sqrt_bias2);
@@ -152,7 +156,8 @@ struct NormKernel {
 #pragma GCC unroll 16
       for (size_t j = 0; j < kNormLanes / kVector64; ++j) {
         const auto g = hn::PromoteTo(kF64, source.Load(half, i + j * kVector64));
-        sums[j] = hn::MulAdd(g, g, sums[j]);  // the square of a float is exact in double, so fused or not is the same
+        sums[j] = hn::MulAdd(
+            g, g, sums[j]);  // the square of a float is exact in double, so fused or not is the same
       }
     }
     for (size_t j = 0; j < kNormLanes / kVector64; ++j) hn::Store(sums[j], kF64, lanes + j * kVector64);
@@ -199,7 +204,8 @@ void Join(const uint16_t* hi, const int16_t* lo, float* p, size_t count) {
 }
 
 const Kernels& VectorKernels() {
-  static constexpr Kernels kKernels{HWY_TARGET == HWY_AVX2 ? "AVX2" : "AVX-512", Adam, SquaredNorm, Split, Join};
+  static constexpr Kernels kKernels{HWY_TARGET == HWY_AVX2 ? "AVX2" : "AVX-512", Adam, SquaredNorm, Split,
+                                    Join};
   return kKernels;
 }
 

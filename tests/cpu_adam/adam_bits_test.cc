@@ -1,4 +1,5 @@
-// The bits of an update depend on nothing but its inputs: not on target, alignment, length of the run, or threads.
+// The bits of an update depend on nothing but its inputs: not on target, alignment, length of the run, or
+// threads.
 #include <thread>
 
 #include "base/error.h"
@@ -9,15 +10,17 @@ namespace sluice::cpu_adam {
 namespace {
 
 void expect_equal_targets(const TileCase& c) {
-  TileData reference(c);
+  const TileData before(c);
+  TileData reference = before;
   LeafHashes reference_hashes;
   CpuAdam({.threads = 1, .target = Target::scalar}).update(reference.update(&reference_hashes));
   for (Target target : all_targets()) {
-    TileData data(c);
+    TileData data = before;
     LeafHashes hashes;
     CpuAdam({.threads = 1, .target = target}).update(data.update(&hashes));
-    ASSERT_TRUE(data.same_bits(reference)) << name(target) << " count " << c.count << " shift " << c.shift << " split " << c.split
-                                           << " raw " << c.raw_bits << " second " << c.grad2.has_value();
+    ASSERT_TRUE(data.same_bits(reference))
+        << name(target) << " count " << c.count << " shift " << c.shift << " split " << c.split << " raw "
+        << c.raw_bits << " second " << c.grad2.has_value();
     ASSERT_EQ(hashes.weights, reference_hashes.weights);
     ASSERT_EQ(hashes.lo, reference_hashes.lo);
     ASSERT_EQ(hashes.m, reference_hashes.m);
@@ -31,17 +34,26 @@ struct Kind {
   std::optional<GradType> grad2;
 };
 const Kind kKinds[] = {
-    {true, GradType::bf16, {}},          {true, GradType::fp32, {}},
-    {true, GradType::bf16, GradType::bf16}, {true, GradType::fp32, GradType::bf16},
-    {false, GradType::bf16, {}},         {false, GradType::fp32, {}},
-    {false, GradType::bf16, GradType::fp32}, {false, GradType::fp32, GradType::fp32},
+    {true, GradType::bf16, {}},
+    {true, GradType::fp32, {}},
+    {true, GradType::bf16, GradType::bf16},
+    {true, GradType::fp32, GradType::bf16},
+    {false, GradType::bf16, {}},
+    {false, GradType::fp32, {}},
+    {false, GradType::bf16, GradType::fp32},
+    {false, GradType::fp32, GradType::fp32},
 };
 
 TEST(AdamBits, TargetsAgreeAtEveryShortLengthAndAlignment) {
   for (const Kind& kind : kKinds)
     for (size_t count = 0; count <= 35; ++count)
       for (size_t shift : {0, 1, 3}) {
-        expect_equal_targets({.count = count, .shift = shift, .split = kind.split, .grad = kind.grad, .grad2 = kind.grad2, .seed = count + 1});
+        expect_equal_targets({.count = count,
+                              .shift = shift,
+                              .split = kind.split,
+                              .grad = kind.grad,
+                              .grad2 = kind.grad2,
+                              .seed = count + 1});
         if (HasFatalFailure()) return;
       }
 }
@@ -57,13 +69,19 @@ TEST(AdamBits, TargetsAgreeAroundALeaf) {
 // NaN of any payload, infinities, subnormals, negative v.
 TEST(AdamBits, TargetsAgreeOnArbitraryBitPatterns) {
   for (const Kind& kind : kKinds) {
-    expect_equal_targets({.count = 20011, .split = kind.split, .grad = kind.grad, .grad2 = kind.grad2, .raw_bits = true, .seed = 5});
+    expect_equal_targets({.count = 20011,
+                          .split = kind.split,
+                          .grad = kind.grad,
+                          .grad2 = kind.grad2,
+                          .raw_bits = true,
+                          .seed = 5});
     if (HasFatalFailure()) return;
   }
 }
 
 TEST(AdamBits, TargetsAgreeWithL2AndWithoutBiasCorrection) {
-  const StepGroup l2 = make_step_group({.lr = 1e-2, .eps = 1e-6, .weight_decay = 0.05, .decoupled = false}, 3);
+  const StepGroup l2 =
+      make_step_group({.lr = 1e-2, .eps = 1e-6, .weight_decay = 0.05, .decoupled = false}, 3);
   const StepGroup plain = make_step_group({.lr = 1e-2, .eps = 0, .bias_correction = false}, 3);
   for (const StepGroup& group : {l2, plain}) {
     expect_equal_targets({.count = 5003, .split = true, .groups = {group}});
@@ -73,12 +91,15 @@ TEST(AdamBits, TargetsAgreeWithL2AndWithoutBiasCorrection) {
 }
 
 TEST(AdamBits, ThreadsDoNotChangeBits) {
-  const TileCase c{.count = 6 * kLeaf + 777, .grad2 = GradType::bf16, .spans = {{3, kLeaf, 0}, {kLeaf + 50, 4 * kLeaf + 1000, 0}}};
-  TileData reference(c);
+  const TileCase c{.count = 6 * kLeaf + 777,
+                   .grad2 = GradType::bf16,
+                   .spans = {{3, kLeaf, 0}, {kLeaf + 50, 4 * kLeaf + 1000, 0}}};
+  const TileData before(c);
+  TileData reference = before;
   LeafHashes reference_hashes;
   CpuAdam({.threads = 1}).update(reference.update(&reference_hashes));
   for (int threads : {0, 2, 3, 8}) {
-    TileData data(c);
+    TileData data = before;
     LeafHashes hashes;
     CpuAdam({.threads = threads}).update(data.update(&hashes));
     EXPECT_TRUE(data.same_bits(reference)) << threads;
@@ -89,10 +110,11 @@ TEST(AdamBits, ThreadsDoNotChangeBits) {
 
 TEST(AdamBits, CallsFromSeveralThreadsDoNotMeet) {
   const TileCase c{.count = 3 * kLeaf + 5};
-  TileData reference(c);
+  const TileData before(c);
+  TileData reference = before;
   const CpuAdam adam({.threads = 2});
   adam.update(reference.update());
-  std::vector<TileData> tiles(3, TileData(c));
+  std::vector<TileData> tiles(3, before);
   {
     std::vector<std::jthread> callers;
     for (TileData& tile : tiles) callers.emplace_back([&] { adam.update(tile.update()); });
@@ -102,7 +124,8 @@ TEST(AdamBits, CallsFromSeveralThreadsDoNotMeet) {
 
 TEST(AdamBits, LeafHashesAreXxh3OfTheUpdatedElements) {
   for (bool split : {true, false}) {
-    const TileCase c{.count = 2 * kLeaf + 1000, .split = split, .spans = {{128, 1000, 0}, {kLeaf + 7, kLeaf, 0}}};
+    const TileCase c{
+        .count = 2 * kLeaf + 1000, .split = split, .spans = {{128, 1000, 0}, {kLeaf + 7, kLeaf, 0}}};
     TileData data(c);
     LeafHashes hashes;
     CpuAdam({.threads = 2}).update(data.update(&hashes));
@@ -135,7 +158,8 @@ TEST(AdamBits, Fp32AndSplitStateHoldTheSameMaster) {
     adam.update(split.update());
     adam.update(plain.update());
   }
-  for (size_t i = 0; i < c.count; ++i) ASSERT_EQ(std::bit_cast<uint32_t>(split.master(i)), std::bit_cast<uint32_t>(plain.p[i])) << i;
+  for (size_t i = 0; i < c.count; ++i)
+    ASSERT_EQ(std::bit_cast<uint32_t>(split.master(i)), std::bit_cast<uint32_t>(plain.p[i])) << i;
   EXPECT_TRUE(split.m.same_bits(plain.m));
   EXPECT_TRUE(split.v.same_bits(plain.v));
 }

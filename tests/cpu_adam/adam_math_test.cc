@@ -33,7 +33,8 @@ TEST(AdamMath, StepConstantsAreRoundedOnceFromDouble) {
   EXPECT_NE(s.one_minus_beta2, 1 - 0.999f);
   EXPECT_EQ(s.step_size, static_cast<float>(3e-4 / (1 - std::pow(0.9, 1000.0))));
   EXPECT_EQ(s.inv_sqrt_bias2, static_cast<float>(1 / std::sqrt(1 - std::pow(0.999, 1000.0))));
-  const StepGroup l2 = make_step_group({.lr = 3e-4, .weight_decay = 0.1, .decoupled = false, .bias_correction = false}, 1);
+  const StepGroup l2 =
+      make_step_group({.lr = 3e-4, .weight_decay = 0.1, .decoupled = false, .bias_correction = false}, 1);
   EXPECT_EQ(l2.lr_decay, 1);
   EXPECT_EQ(l2.l2, 0.1f);
   EXPECT_EQ(l2.step_size, 3e-4f);
@@ -42,10 +43,15 @@ TEST(AdamMath, StepConstantsAreRoundedOnceFromDouble) {
 }
 
 TEST(AdamMath, OneStepIsWithinAFewRoundingsOfDouble) {
-  for (const GroupOptions& o : {GroupOptions{.lr = 1e-3, .beta2 = 0.95, .weight_decay = 0.1},
-                                GroupOptions{.lr = 1e-3, .eps = 1e-6, .weight_decay = 0.1, .decoupled = false},
-                                GroupOptions{.lr = 1e-3, .bias_correction = false}}) {
-    TileData data({.count = 4099, .split = false, .grad2 = GradType::bf16, .groups = {make_step_group(o, 12)}, .grad_scale = 0.25f});
+  for (const GroupOptions& o :
+       {GroupOptions{.lr = 1e-3, .beta2 = 0.95, .weight_decay = 0.1},
+        GroupOptions{.lr = 1e-3, .eps = 1e-6, .weight_decay = 0.1, .decoupled = false},
+        GroupOptions{.lr = 1e-3, .bias_correction = false}}) {
+    TileData data({.count = 4099,
+                   .split = false,
+                   .grad2 = GradType::bf16,
+                   .groups = {make_step_group(o, 12)},
+                   .grad_scale = 0.25f});
     TileData before = data;
     CpuAdam({.threads = 1}).update(data.update());
     for (size_t i = 0; i < data.p.size(); ++i) {
@@ -59,7 +65,8 @@ TEST(AdamMath, OneStepIsWithinAFewRoundingsOfDouble) {
   }
 }
 
-// ||p - p64|| / ||p64 - p0|| after many steps of bf16 gradients: signal and noise, scales that differ by element.
+// ||p - p64|| / ||p64 - p0|| after many steps of bf16 gradients: signal and noise, scales that differ by
+// element.
 double drift(size_t count, int steps, double beta2) {
   const GroupOptions o{.lr = 1e-4, .beta1 = 0.9, .beta2 = beta2, .eps = 1e-8, .weight_decay = 0.1};
   TileData data({.count = count, .grad_scale = 1});
@@ -94,8 +101,12 @@ double drift(size_t count, int steps, double beta2) {
   return std::sqrt(error / moved);
 }
 
-TEST(AdamMath, DriftFromDoubleStaysSmall) { EXPECT_LT(drift(1024, 1000, 0.95), 2e-5); }
-TEST(AdamMath, SlowDriftFromDoubleStaysSmallOverLongMemory) { EXPECT_LT(drift(4096, 3000, 0.999), 4e-5); }
+TEST(AdamMath, DriftFromDoubleStaysSmall) {
+  EXPECT_LT(drift(1024, 1000, 0.95), 2e-5);
+}
+TEST(AdamMath, SlowDriftFromDoubleStaysSmallOverLongMemory) {
+  EXPECT_LT(drift(4096, 3000, 0.999), 4e-5);
+}
 
 struct One {
   uint16_t hi = 0;
@@ -108,8 +119,11 @@ One update_one(float p, float m, float v, float g, Target target, const StepGrou
   One one{parts.hi, parts.lo, m, v};
   const GroupSpan span{0, 1, 0};
   CpuAdam({.threads = 1, .target = target})
-      .update({.state = {&one.hi, &one.lo, nullptr, &one.m, &one.v}, .count = 1, .grad = {&g, GradType::fp32},
-               .spans = {&span, 1}, .groups = {&group, 1}});
+      .update({.state = {&one.hi, &one.lo, nullptr, &one.m, &one.v},
+               .count = 1,
+               .grad = {&g, GradType::fp32},
+               .spans = {&span, 1},
+               .groups = {&group, 1}});
   return one;
 }
 
@@ -158,8 +172,11 @@ TEST(AdamMath, SubnormalsAreKeptInEveryWorker) {
   const unsigned before = _mm_getcsr();
   const CpuAdam adam({.threads = 2});
   _mm_setcsr(before | 0x8040);
-  adam.update({.state = {nullptr, nullptr, p.data(), m.data(), v.data()}, .count = count, .grad = {g.data(), GradType::fp32},
-               .spans = {&span, 1}, .groups = {&group, 1}});
+  adam.update({.state = {nullptr, nullptr, p.data(), m.data(), v.data()},
+               .count = count,
+               .grad = {g.data(), GradType::fp32},
+               .spans = {&span, 1},
+               .groups = {&group, 1}});
   _mm_setcsr(before);
   EXPECT_EQ(std::count(m.begin(), m.end(), m[0]), static_cast<ptrdiff_t>(count));
   EXPECT_EQ(m[0], static_cast<float>(0.9 * std::bit_cast<float>(0x00001234u)));

@@ -16,7 +16,12 @@ std::vector<StepGroup> two_groups() {
 TEST(AdamSpans, GapsAndGuardsAreUntouched) {
   const TileCase c{.count = 2 * kLeaf + 300,
                    .shift = 1,
-                   .spans = {{5, 1, 0}, {17, 40, 1}, {57, 3, 0}, {1000, kLeaf, 1}, {2 * kLeaf - 1, 2, 0}, {2 * kLeaf + 299, 1, 1}},
+                   .spans = {{5, 1, 0},
+                             {17, 40, 1},
+                             {57, 3, 0},
+                             {1000, kLeaf, 1},
+                             {2 * kLeaf - 1, 2, 0},
+                             {2 * kLeaf + 299, 1, 1}},
                    .groups = two_groups()};
   for (Target target : all_targets()) {
     TileData before(c), after(c);
@@ -37,7 +42,9 @@ TEST(AdamSpans, GapsAndGuardsAreUntouched) {
 }
 
 TEST(AdamSpans, EachSpanUsesItsGroup) {
-  const TileCase c{.count = kLeaf + 500, .spans = {{0, 100, 1}, {100, kLeaf, 0}, {kLeaf + 131, 200, 1}}, .groups = two_groups()};
+  const TileCase c{.count = kLeaf + 500,
+                   .spans = {{0, 100, 1}, {100, kLeaf, 0}, {kLeaf + 131, 200, 1}},
+                   .groups = two_groups()};
   TileData together(c), apart(c);
   const CpuAdam adam({.threads = 2});
   adam.update(together.update());
@@ -80,14 +87,25 @@ TEST(AdamSpans, NothingBeyondASpanIsRead) {
     for (bool at_end : {true, false})
       for (size_t n = 1; n <= 130; ++n) {
         const std::vector<GroupSpan> spans{{0, n, 0}};
-        const Gradient first{grad.place<uint16_t>(n, at_end), GradType::bf16}, second{grad2.place<float>(n, at_end), GradType::fp32};
+        const Gradient first{grad.place<uint16_t>(n, at_end), GradType::bf16},
+            second{grad2.place<float>(n, at_end), GradType::fp32};
         float* const mm = m.place<float>(n, at_end);
         float* const vv = v.place<float>(n, at_end);
         uint16_t* const hh = hi.place<uint16_t>(n, at_end);
         int16_t* const ll = lo.place<int16_t>(n, at_end);
         float* const pp = p.place<float>(n, at_end);
-        adam.update({.state = {hh, ll, nullptr, mm, vv}, .count = n, .grad = first, .grad2 = second, .spans = spans, .groups = groups});
-        adam.update({.state = {nullptr, nullptr, pp, mm, vv}, .count = n, .grad = second, .grad2 = first, .spans = spans, .groups = groups});
+        adam.update({.state = {hh, ll, nullptr, mm, vv},
+                     .count = n,
+                     .grad = first,
+                     .grad2 = second,
+                     .spans = spans,
+                     .groups = groups});
+        adam.update({.state = {nullptr, nullptr, pp, mm, vv},
+                     .count = n,
+                     .grad = second,
+                     .grad2 = first,
+                     .spans = spans,
+                     .groups = groups});
         double sum = -1;
         adam.squared_norms(first, second, n, {&sum, 1});
         EXPECT_EQ(sum, 0);
@@ -99,7 +117,8 @@ TEST(AdamSpans, NothingBeyondASpanIsRead) {
 
 TEST(AdamSpans, BadSpansAreRefusedBeforeAnythingIsWritten) {
   const std::vector<std::vector<GroupSpan>> bad{
-      {{0, 101, 0}}, {{101, 0, 0}}, {{50, 10, 0}, {0, 10, 0}}, {{0, 10, 0}, {9, 10, 0}}, {{0, 10, 2}}, {{~0ull, 2, 0}}};
+      {{0, 101, 0}}, {{101, 0, 0}},  {{50, 10, 0}, {0, 10, 0}}, {{0, 10, 0}, {9, 10, 0}},
+      {{0, 10, 2}},  {{~0ull, 2, 0}}};
   const CpuAdam adam({.threads = 1});
   for (const auto& spans : bad) {
     TileCase c{.count = 100, .groups = two_groups()};

@@ -14,7 +14,8 @@ std::vector<double> norms(const CpuAdam& adam, TileData& data) {
 }
 
 TEST(LeafNorm, IsAccurate) {
-  for (const auto& [grad, grad2] : {std::pair{GradType::bf16, std::optional<GradType>()}, {GradType::fp32, GradType::bf16}}) {
+  for (const auto& [grad, grad2] :
+       {std::pair{GradType::bf16, std::optional<GradType>()}, {GradType::fp32, GradType::bf16}}) {
     TileData data({.count = 2 * kLeaf + 333, .grad = grad, .grad2 = grad2});
     const std::vector<double> sums = norms(CpuAdam({.threads = 1}), data);
     ASSERT_EQ(sums.size(), 3u);
@@ -47,14 +48,16 @@ void expect_equal_everywhere(TileCase c) {
     TileData data(c);
     for (Target target : all_targets())
       for (int threads : {1, 3})
-        ASSERT_EQ(norms(CpuAdam({.threads = threads, .target = target}), data), expected) << c.count << " " << name(target);
+        ASSERT_EQ(norms(CpuAdam({.threads = threads, .target = target}), data), expected)
+            << c.count << " " << name(target);
   }
 }
 
 TEST(LeafNorm, BitsDependNeitherOnTargetNorThreadsNorAlignment) {
   for (size_t count : {0, 1, 15, 63, 64, 65, 1000})
     for (GradType grad : {GradType::bf16, GradType::fp32})
-      for (const auto& grad2 : {std::optional<GradType>(), std::optional(GradType::bf16), std::optional(GradType::fp32)})
+      for (const auto& grad2 :
+           {std::optional<GradType>(), std::optional(GradType::bf16), std::optional(GradType::fp32)})
         expect_equal_everywhere({.count = count, .grad = grad, .grad2 = grad2});
   expect_equal_everywhere({.count = kLeaf});
   expect_equal_everywhere({.count = 3 * kLeaf + 77, .grad2 = GradType::fp32});
@@ -68,7 +71,8 @@ TEST(LeafNorm, ANonFiniteGradientShows) {
       data.grad32[kLeaf + 12345] = bad;
       const std::vector<double> sums = norms(CpuAdam({.threads = 1, .target = target}), data);
       EXPECT_TRUE(std::isfinite(sums[0]) && std::isfinite(sums[2]));
-      const double expected = std::isnan(bad) ? std::numeric_limits<double>::quiet_NaN() : std::numeric_limits<double>::infinity();
+      const double expected = std::isnan(bad) ? std::numeric_limits<double>::quiet_NaN()
+                                              : std::numeric_limits<double>::infinity();
       EXPECT_EQ(std::bit_cast<uint64_t>(sums[1]), std::bit_cast<uint64_t>(expected));
     }
 }
@@ -78,7 +82,8 @@ TEST(LeafNorm, NoFloatOverflowsOrVanishes) {
     for (float g : {std::numeric_limits<float>::max(), std::numeric_limits<float>::denorm_min()}) {
       const std::vector<float> grad(100, g);
       double sum = 0;
-      CpuAdam({.threads = 1, .target = target}).squared_norms({grad.data(), GradType::fp32}, {}, grad.size(), {&sum, 1});
+      CpuAdam({.threads = 1, .target = target})
+          .squared_norms({grad.data(), GradType::fp32}, {}, grad.size(), {&sum, 1});
       EXPECT_DOUBLE_EQ(sum, 100 * (static_cast<double>(g) * g));
     }
 }

@@ -4,14 +4,16 @@
 namespace sluice::cpu_adam {
 namespace {
 
-// Splits and joins `count` patterns at a time; the buffers are kept, because faulting pages in takes longer than the work.
+// Splits and joins `count` patterns at a time; the buffers are kept, because faulting pages in takes longer
+// than the work.
 class Patterns {
  public:
   explicit Patterns(size_t count) : p_(count), back_(count), hi_(count), lo_(count) {}
 
   // Pattern i is first + i * stride.
   void expect_exact(const CpuAdam& adam, uint64_t first, uint32_t stride) {
-    for (size_t i = 0; i < p_.size(); ++i) p_[i] = std::bit_cast<float>(static_cast<uint32_t>(first + i * stride));
+    for (size_t i = 0; i < p_.size(); ++i)
+      p_[i] = std::bit_cast<float>(static_cast<uint32_t>(first + i * stride));
     adam.split(p_.data(), hi_.data(), lo_.data(), p_.size());
     adam.join(hi_.data(), lo_.data(), back_.data(), p_.size());
     size_t wrong = 0;
@@ -31,7 +33,8 @@ class Patterns {
 
 TEST(SplitJoin, IsExactOnAStrideOfAllPatterns) {
   Patterns patterns((1ull << 32) / 8191);
-  for (Target target : all_targets()) patterns.expect_exact(CpuAdam({.threads = 2, .target = target}), 0, 8191);
+  for (Target target : all_targets())
+    patterns.expect_exact(CpuAdam({.threads = 2, .target = target}), 0, 8191);
 }
 
 TEST(SplitJoin, SlowIsExactOnAllPatterns) {
@@ -39,7 +42,8 @@ TEST(SplitJoin, SlowIsExactOnAllPatterns) {
   Patterns patterns(kCount);
   for (Target target : all_targets()) {
     const CpuAdam adam({.threads = 1, .target = target});
-    for (uint64_t first = 0; first < (1ull << 32) && !HasFatalFailure(); first += kCount) patterns.expect_exact(adam, first, 1);
+    for (uint64_t first = 0; first < (1ull << 32) && !HasFatalFailure(); first += kCount)
+      patterns.expect_exact(adam, first, 1);
   }
 }
 

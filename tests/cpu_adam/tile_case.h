@@ -39,7 +39,8 @@ class Guarded {
   size_t size() const { return count_; }
   // Guards included.
   bool same_bits(const Guarded& other) const {
-    return all_.size() == other.all_.size() && std::memcmp(all_.data(), other.all_.data(), all_.size() * sizeof(T)) == 0;
+    return all_.size() == other.all_.size() &&
+           (all_.empty() || std::memcmp(all_.data(), other.all_.data(), all_.size() * sizeof(T)) == 0);
   }
 
  private:
@@ -55,8 +56,8 @@ struct TileCase {
   std::optional<GradType> grad2;
   bool raw_bits = false;  // any bit pattern, NaN and infinity included, instead of plausible values
   uint64_t seed = 1;
-  std::vector<GroupSpan> spans;    // empty: one span over all
-  std::vector<StepGroup> groups;   // empty: default_group()
+  std::vector<GroupSpan> spans;   // empty: one span over all
+  std::vector<StepGroup> groups;  // empty: default_group()
   float grad_scale = 0.37f;
 };
 
@@ -103,16 +104,18 @@ class TileData {
 
   float master(size_t i) { return case_.split ? base::join(hi[i], lo[i]) : p[i]; }
   float gradient_sum(size_t i) {
-    const auto load = [i](GradType type, auto& g16, auto& g32) { return type == GradType::bf16 ? base::bf16_to_float(g16[i]) : g32[i]; };
+    const auto load = [i](GradType type, auto& g16, auto& g32) {
+      return type == GradType::bf16 ? base::bf16_to_float(g16[i]) : g32[i];
+    };
     const float g = load(case_.grad, grad16, grad32);
     return case_.grad2 ? g + load(*case_.grad2, second16, second32) : g;
   }
 
   // State and gradients, guards and gaps included.
   bool same_bits(const TileData& o) const {
-    return hi.same_bits(o.hi) && lo.same_bits(o.lo) && p.same_bits(o.p) && m.same_bits(o.m) && v.same_bits(o.v) &&
-           grad16.same_bits(o.grad16) && grad32.same_bits(o.grad32) && second16.same_bits(o.second16) &&
-           second32.same_bits(o.second32);
+    return hi.same_bits(o.hi) && lo.same_bits(o.lo) && p.same_bits(o.p) && m.same_bits(o.m) &&
+           v.same_bits(o.v) && grad16.same_bits(o.grad16) && grad32.same_bits(o.grad32) &&
+           second16.same_bits(o.second16) && second32.same_bits(o.second32);
   }
 
  private:

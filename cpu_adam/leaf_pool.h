@@ -1,0 +1,51 @@
+// Threads over the leaves of a tile. Internal to cpu_adam.
+#pragma once
+#include <atomic>
+#include <cstddef>
+#include <memory>
+
+#include "cpu_adam/float_mode.h"
+
+namespace sluice::cpu_adam {
+
+// Thread-safe: several threads may run loops at once; they share the workers.
+class LeafPool {
+ public:
+  explicit LeafPool(int threads);  // 0: all this process may use
+  ~LeafPool();
+  int threads() const;
+
+  // Calls body(leaf) for leaf = 0 .. leaves - 1 in contiguous shares, the caller working along, with the
+  // kernels' floating-point mode set. Serial for one thread or one leaf. body must not throw.
+  template <class Body>
+  void for_each(size_t leaves, const Body& body) const {
+    Loop<Body> loop{body};
+    loop.handed_out.store(true, std::memory_order_release);
+    run(leaves, Loop<Body>::share, &loop);
+    loop.shares_done.load(std::memory_order_acquire);
+  }
+
+ private:
+  // TBB orders what is before the loop, in it and after it. Its library is not built for the thread
+  // sanitizer, so that order is stated once more here, where the sanitizer sees it.
+  template <class Body>
+  struct Loop {
+    const Body& body;
+    std::atomic<bool> handed_out{false};
+    std::atomic<size_t> shares_done{0};
+
+    static void share(void* context, size_t first, size_t last) {
+      auto& loop = *static_cast<Loop*>(context);
+      loop.handed_out.load(std::memory_order_acquire);
+      const FloatModeScope mode;
+      for (size_t leaf = first; leaf < last; ++leaf) loop.body(leaf);
+      loop.shares_done.fetch_add(1, std::memory_order_release);
+    }
+  };
+  void run(size_t leaves, void (*share)(void* context, size_t first, size_t last), void* context) const;
+
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace sluice::cpu_adam
