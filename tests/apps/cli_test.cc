@@ -69,7 +69,7 @@ TEST(Cli, BadCommandLinesExitWith2) {
       {"", "see sluice --help"},
       {"confg x.json", "there is no command \"confg\" (did you mean \"config\"?); the commands are"},
       {"fly", "there is no command \"fly\"; the commands are"},
-      {"--fast", "--fast"},
+      {"--fast", "see sluice --help"},
       {"config", "needs a CONFIG, or --keys"},
       {"config a.json b.json", "see sluice config --help"},
       {"config --fast a.json", "see sluice config --help"},
