@@ -10,15 +10,19 @@
 namespace sluice::offload {
 namespace {
 
-constexpr uint64_t round_up(uint64_t n, uint64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+constexpr uint64_t round_up(uint64_t n, uint64_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
 
 void check_model(const ModelDesc& model) {
   const auto& blocks = model.blocks;
-  SLUICE_CHECK(blocks.size() >= 2 && blocks.front().kind == BlockKind::embedding && blocks.back().kind == BlockKind::head,
+  SLUICE_CHECK(blocks.size() >= 2 && blocks.front().kind == BlockKind::embedding &&
+                   blocks.back().kind == BlockKind::head,
                "a model is an embedding, layers, a head");
   std::set<std::string_view> names;
   for (size_t b = 0; b < blocks.size(); ++b) {
-    SLUICE_CHECK(b == 0 || b + 1 == blocks.size() || blocks[b].kind == BlockKind::layer, "only layers between the ends");
+    SLUICE_CHECK(b == 0 || b + 1 == blocks.size() || blocks[b].kind == BlockKind::layer,
+                 "only layers between the ends");
     SLUICE_CHECK(!blocks[b].tensors.empty(), "block without tensors");
     for (const TensorDesc& t : blocks[b].tensors)
       SLUICE_CHECK(names.insert(t.name).second, "tensor named twice: " + t.name);
@@ -42,7 +46,9 @@ uint64_t place(const BlockDesc& block, bool trainable, std::vector<TensorPlace>&
 uint64_t TensorDesc::count() const {
   uint64_t n = 1;
   for (int64_t d : shape) {
-    if (d <= 0) base::fail(base::ErrorKind::model, "tensor {}: dimension {} in its shape; every dimension must be positive", name, d);
+    if (d <= 0)
+      base::fail(base::ErrorKind::model,
+                 "tensor {}: dimension {} in its shape; every dimension must be positive", name, d);
     if (n > (uint64_t{1} << 56) / static_cast<uint64_t>(d))
       base::fail(base::ErrorKind::model, "tensor {}: more elements than 2^56", name);
     n *= static_cast<uint64_t>(d);
@@ -50,12 +56,18 @@ uint64_t TensorDesc::count() const {
   return n;
 }
 
-uint64_t BlockPlace::padded_trainable() const { return round_up(trainable, kExtentAlign); }
-uint64_t BlockPlace::device_elements() const { return padded_trainable() + round_up(frozen, kExtentAlign); }
+uint64_t BlockPlace::padded_trainable() const {
+  return round_up(trainable, kExtentAlign);
+}
+uint64_t BlockPlace::device_elements() const {
+  return padded_trainable() + round_up(frozen, kExtentAlign);
+}
 
-Layout::Layout(const ModelDesc& model, Schema schema, uint64_t tile) : schema_(schema), tile_(tile), tied_(model.tied) {
+Layout::Layout(const ModelDesc& model, Schema schema, uint64_t tile)
+    : schema_(schema), tile_(tile), tied_(model.tied) {
   if (tile == 0 || tile % kLeafElements != 0)
-    base::fail(base::ErrorKind::config, "storage.tile is {} elements; it must be a positive multiple of {}", tile, kLeafElements);
+    base::fail(base::ErrorKind::config, "storage.tile is {} elements; it must be a positive multiple of {}",
+               tile, kLeafElements);
   check_model(model);
   for (uint32_t b = 0; b < model.blocks.size(); ++b) {
     const BlockDesc& desc = model.blocks[b];
@@ -70,7 +82,8 @@ Layout::Layout(const ModelDesc& model, Schema schema, uint64_t tile) : schema_(s
       for (uint64_t first = 0; first < length; first += tile) {
         const uint64_t count = std::min(tile, length - first);
         list.push_back(static_cast<uint32_t>(tiles_.size()));
-        tiles_.push_back({b, static_cast<uint32_t>(first / tile), trainable, first, count, round_up(count, kExtentAlign)});
+        tiles_.push_back(
+            {b, static_cast<uint32_t>(first / tile), trainable, first, count, round_up(count, kExtentAlign)});
       }
     }
   }

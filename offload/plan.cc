@@ -11,8 +11,9 @@ using base::ErrorKind;
 using base::fail;
 
 const char* title(OpKind kind) {
-  constexpr const char* names[] = {"ReadWeights", "ReadState", "CopyIn", "Forward",      "Loss",       "Backward", "CopyOut", "Norm",
-                                   "Gate",        "Update",    "WriteWeights", "WriteState", "Flush", "Agree",    "Publish"};
+  constexpr const char* names[] = {"ReadWeights",  "ReadState",  "CopyIn", "Forward", "Loss",
+                                   "Backward",     "CopyOut",    "Norm",   "Gate",    "Update",
+                                   "WriteWeights", "WriteState", "Flush",  "Agree",   "Publish"};
   return names[static_cast<size_t>(kind)];
 }
 
@@ -37,16 +38,20 @@ void number_acquisitions(Plan& plan) {
         const Use& use = plan.ops[i].uses[a];
         const auto r = static_cast<size_t>(use.ring);
         if (lane_of[r] >= 0 && lane_of[r] != static_cast<int>(lane))
-          fail(ErrorKind::bug, "ring {} is acquired by two lanes; {} is in the second", to_string(use.ring), plan.name(i));
+          fail(ErrorKind::bug, "ring {} is acquired by two lanes; {} is in the second", to_string(use.ring),
+               plan.name(i));
         lane_of[r] = static_cast<int>(lane);
         if (number[r][use.acquisition] != UINT32_MAX)
-          fail(ErrorKind::bug, "{} acquires a buffer of ring {} that is acquired already", plan.name(i), to_string(use.ring));
+          fail(ErrorKind::bug, "{} acquires a buffer of ring {} that is acquired already", plan.name(i),
+               to_string(use.ring));
         number[r][use.acquisition] = count[r]++;
       }
   for (uint32_t i = 0; i < plan.ops.size(); ++i)
     for (Use& use : plan.ops[i].uses) {
       const uint32_t n = number[static_cast<size_t>(use.ring)][use.acquisition];
-      if (n == UINT32_MAX) fail(ErrorKind::bug, "{} uses a buffer of ring {} that nothing acquires", plan.name(i), to_string(use.ring));
+      if (n == UINT32_MAX)
+        fail(ErrorKind::bug, "{} uses a buffer of ring {} that nothing acquires", plan.name(i),
+             to_string(use.ring));
       use.acquisition = n;
     }
   for (size_t r = 0; r < kRings; ++r) plan.rings[r].acquisitions = count[r];
@@ -55,20 +60,23 @@ void number_acquisitions(Plan& plan) {
 }  // namespace
 
 const char* to_string(OpKind kind) {
-  constexpr const char* names[] = {"read_weights", "read_state", "copy_in", "forward",       "loss",        "backward", "copy_out", "norm",
-                                   "gate",         "update",     "write_weights", "write_state", "flush", "agree",    "publish"};
+  constexpr const char* names[] = {"read_weights",  "read_state",  "copy_in", "forward", "loss",
+                                   "backward",      "copy_out",    "norm",    "gate",    "update",
+                                   "write_weights", "write_state", "flush",   "agree",   "publish"};
   return names[static_cast<size_t>(kind)];
 }
 
 const char* to_string(Lane lane) {
-  constexpr const char* names[] = {"disk_weights", "disk_state", "disk_write_weights", "disk_write_state", "h2d",
-                                   "d2h",          "compute",    "update",             "commit"};
+  constexpr const char* names[] = {"disk_weights",     "disk_state", "disk_write_weights",
+                                   "disk_write_state", "h2d",        "d2h",
+                                   "compute",          "update",     "commit"};
   return names[static_cast<size_t>(lane)];
 }
 
 const char* to_string(Ring ring) {
-  constexpr const char* names[] = {"weights_held", "weights",    "state",       "gradients",  "tied_gradients",
-                                   "device_layer", "device_big", "device_kept", "grad_layer", "grad_big"};
+  constexpr const char* names[] = {"weights_held",   "weights",      "state",      "gradients",
+                                   "tied_gradients", "device_layer", "device_big", "device_kept",
+                                   "grad_layer",     "grad_big"};
   return names[static_cast<size_t>(ring)];
 }
 
@@ -108,13 +116,15 @@ const Use* find_use(const Op& op, std::initializer_list<Ring> rings) {
 
 void order_plan(Plan& plan) {
   for (auto& lane : plan.order) lane.clear();
-  for (uint32_t i = 0; i < plan.ops.size(); ++i) plan.order[static_cast<size_t>(plan.ops[i].lane)].push_back(i);
+  for (uint32_t i = 0; i < plan.ops.size(); ++i)
+    plan.order[static_cast<size_t>(plan.ops[i].lane)].push_back(i);
   for (auto& lane : plan.order) {
-    std::sort(lane.begin(), lane.end(), [&](uint32_t a, uint32_t b) { return plan.ops[a].key < plan.ops[b].key; });
+    std::sort(lane.begin(), lane.end(),
+              [&](uint32_t a, uint32_t b) { return plan.ops[a].key < plan.ops[b].key; });
     for (size_t n = 1; n < lane.size(); ++n)
       if (!(plan.ops[lane[n - 1]].key < plan.ops[lane[n]].key))
-        fail(ErrorKind::bug, "{} and {} have the same key in lane {}", plan.name(lane[n - 1]), plan.name(lane[n]),
-             to_string(plan.ops[lane[n]].lane));
+        fail(ErrorKind::bug, "{} and {} have the same key in lane {}", plan.name(lane[n - 1]),
+             plan.name(lane[n]), to_string(plan.ops[lane[n]].lane));
   }
   number_acquisitions(plan);
 }

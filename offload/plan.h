@@ -48,22 +48,26 @@ struct Dep {
   uint32_t periods;
 };
 
-// The operation works on the buffer of one acquisition of a ring, made `periods` periods ago. What an operation uses, where
-// the tier has a ring for it (a home in RAM or on the device has none); looked up by ring with find_use:
+// The operation works on the buffer of one acquisition of a ring, made `periods` periods ago. Looked up by ring
+// with find_use. What an operation uses, where the tier has a ring (a home in RAM or on the device has none):
+// clang-format off
 //   read_weights   weights | weights_held (acquires)
 //   read_state     state (acquires)
-//   copy_in        device_layer | device_big | device_kept (the first tile of a visit acquires); weights | weights_held
+//   copy_in        device_layer | device_big | device_kept (the first tile of a visit acquires);
+//                  weights | weights_held
 //   forward        the block's device slot
 //   loss           device_big: the untied head, or the tied embedding; device_layer: the tied head's norm;
-//                  grad_big: of the untied head, or the head's part of the tied matrix; grad_layer: of the tied head's norm
-//                  (the first micro-batch acquires the gradients)
-//   backward       the block's device slot (not for the embedding); grad_layer | grad_big (the first micro-batch acquires)
+//                  grad_big: of the untied head, or the head's part of the tied matrix;
+//                  grad_layer: of the tied head's norm (the first micro-batch acquires the gradients)
+//   backward       the block's device slot (none for the embedding);
+//                  grad_layer | grad_big (the first micro-batch acquires)
 //   copy_out       gradients | tied_gradients (acquires); grad_layer | grad_big
 //   norm           gradients; tied_gradients
-//   gate           every gradient tile that a wrong guess would need again: the one operation with many uses of a ring
+//   gate           every gradient tile that a wrong guess would need again: alone in using a ring many times
 //   update         weights | weights_held; state; gradients; tied_gradients
 //   write_weights  weights | weights_held
 //   write_state    state
+// clang-format on
 struct Use {
   Ring ring;
   uint32_t acquisition;  // number within the period, in lane order of the acquiring lane

@@ -22,22 +22,28 @@ void check(const Layout& layout, const PlanOptions& o) {
   if (!layout.lowest_trainable_block())
     fail(ErrorKind::config, "no parameter is trainable; model.trainable must match at least one tensor");
   if (o.state == Tier::none && o.weights != Tier::none)
-    fail(ErrorKind::config,
-         "offload_optimizer is none (state on the device), but offload_param is {}: state on the device needs the weights there "
-         "too. Set offload_param to none, or offload_optimizer to cpu or nvme",
-         to_string(o.weights));
+    fail(
+        ErrorKind::config,
+        "offload_optimizer is none (state on the device), but offload_param is {}: state on the device needs "
+        "the weights there too. Set offload_param to none, or offload_optimizer to cpu or nvme",
+        to_string(o.weights));
   SLUICE_CHECK(o.micro_batches > 0 && o.lane_width > 0);
   SLUICE_CHECK(o.spread >= 0 && o.spread <= 1, "share of deferred tiles");
   SLUICE_CHECK(o.write_state || o.state != Tier::nvme, "state on nvme is always written");
-  SLUICE_CHECK(o.write_weights || (o.weights != Tier::nvme && o.state != Tier::nvme), "weights on nvme are always written");
+  const bool master_on_disk = o.weights == Tier::nvme || (o.weights == Tier::none && o.state == Tier::nvme);
+  SLUICE_CHECK(o.write_weights || !master_on_disk, "weights on nvme are always written");
   SLUICE_CHECK(!o.commit || (o.write_weights && o.write_state), "a commit needs every extent written");
-  SLUICE_CHECK(o.state != Tier::none || (!o.write_weights && !o.write_state), "state on the device is not written by a step");
+  SLUICE_CHECK(o.state != Tier::none || (!o.write_weights && !o.write_state),
+               "state on the device is not written by a step");
 }
 
 }  // namespace
 
 PlanBuilder::PlanBuilder(const Layout& layout, const PlanOptions& options, bool train)
-    : layout_(layout), options_(options), train_(train), head_(static_cast<uint32_t>(layout.blocks().size() - 1)) {
+    : layout_(layout),
+      options_(options),
+      train_(train),
+      head_(static_cast<uint32_t>(layout.blocks().size() - 1)) {
   const uint32_t layers = head_ - 1;
   first_kept_ = head_;
   kept_slots_.resize(head_ + 1);
@@ -77,19 +83,23 @@ void PlanBuilder::plan_tiles() {
   for (uint32_t t = 0; t < tiles_.size(); ++t) {
     if (!tile(t).trainable) continue;
     const double q = options_.spread;
-    const bool share = std::floor(static_cast<double>(number + 1) * q) > std::floor(static_cast<double>(number) * q);
+    const bool share =
+        std::floor(static_cast<double>(number + 1) * q) > std::floor(static_cast<double>(number) * q);
     ++number;
     TileOps& ops = tiles_[t];
-    ops.deferred = options_.placement == Placement::forward ||
-                   (updates_on_guess() && (!options_.commit || (options_.placement == Placement::spread && share)));
-    const uint64_t weights = layout_.weights_extent_bytes(tile(t)), state = layout_.state_extent_bytes(tile(t));
+    ops.deferred =
+        options_.placement == Placement::forward ||
+        (updates_on_guess() && (!options_.commit || (options_.placement == Placement::spread && share)));
+    const uint64_t weights = layout_.weights_extent_bytes(tile(t)),
+                   state = layout_.state_extent_bytes(tile(t));
     const uint64_t wire = tile(t).count * wire_bytes_;
     const auto make = [&](OpKind kind, Lane lane, uint64_t bytes) {
       return static_cast<int32_t>(add_tile(kind, lane, {}, t, bytes));
     };
     ops.norm = make(OpKind::norm, Lane::update, wire);
     ops.update = make(OpKind::update, Lane::update, 2 * (weights + state) + wire);
-    if (options_.write_weights) ops.write_weights = make(OpKind::write_weights, Lane::disk_write_weights, weights);
+    if (options_.write_weights)
+      ops.write_weights = make(OpKind::write_weights, Lane::disk_write_weights, weights);
     if (options_.write_state) ops.write_state = make(OpKind::write_state, Lane::disk_write_state, state);
     if (resident()) {
       ops.refresh = make(OpKind::copy_in, Lane::h2d, weights);
@@ -111,7 +121,8 @@ uint32_t PlanBuilder::add_tile(OpKind kind, Lane lane, Key key, uint32_t t, uint
   op(i).block = static_cast<int32_t>(tile(t).block);
   op(i).tile = static_cast<int32_t>(t);
   op(i).tile_in_block = static_cast<int32_t>(tile(t).index);
-  if (!tile(t).trainable) op(i).tile_in_block += static_cast<int32_t>(block(tile(t).block).trainable_tiles.size());
+  if (!tile(t).trainable)
+    op(i).tile_in_block += static_cast<int32_t>(block(tile(t).block).trainable_tiles.size());
   op(i).bytes = bytes;
   return i;
 }
@@ -141,7 +152,8 @@ float PlanBuilder::place_in_slot(uint32_t t) const {
   const BlockPlace& owner = block(tile(t).block);
   auto n = static_cast<float>(tile(t).index);
   if (!tile(t).trainable) n += static_cast<float>(owner.trainable_tiles.size());
-  if (layout_.tied() && tile(t).block == head_) n -= static_cast<float>(owner.trainable_tiles.size() + owner.frozen_tiles.size());
+  if (layout_.tied() && tile(t).block == head_)
+    n -= static_cast<float>(owner.trainable_tiles.size() + owner.frozen_tiles.size());
   return n;
 }
 

@@ -9,9 +9,10 @@ namespace sluice::offload {
 
 // Buffers of the rings, in tiles. 0: the default. All are capped at what the model can use.
 struct PoolSizes {
-  uint32_t weights = 0;    // 16; and where tiles are held from backward to write 2 layers + the largest block more
-  uint32_t state = 0;      // 32
-  uint32_t gradients = 0;  // all tiles: gradients stay until their Update
+  uint32_t weights =
+      0;  // 16; and where tiles are held from backward to write 2 layers + the largest block more
+  uint32_t state = 0;         // 32
+  uint32_t gradients = 0;     // all tiles: gradients stay until their Update
   uint32_t device_slots = 2;  // layers on the device
 };
 
@@ -19,36 +20,39 @@ struct PlanOptions {
   uint32_t micro_batches = 1;
   Tier weights = Tier::nvme;
   Tier state = Tier::nvme;
-  bool write_weights = true;   // durable: step, or nvme tier
+  bool write_weights = true;  // durable: step, or nvme tier
   bool write_state = true;
-  bool commit = true;          // flush, agree, publish each period (durable: step)
+  bool commit = true;  // flush, agree, publish each period (durable: step)
   Placement placement = Placement::none;
-  double spread = 0.25;        // share of deferred tiles for Placement::spread
+  double spread = 0.25;  // share of deferred tiles for Placement::spread
   PoolSizes pools;
-  uint32_t keep_weights = 0;   // last layers whose device weights stay from forward to backward
-  uint32_t keep_graphs = 0;    // last layers whose graph stays (implies their weights stay)
-  uint32_t lane_width = 4;     // of the disk lanes
-  uint32_t wire_bytes = 0;     // of one gradient element off the device; 0: of the compute type
+  uint32_t keep_weights = 0;  // last layers whose device weights stay from forward to backward
+  uint32_t keep_graphs = 0;   // last layers whose graph stays (implies their weights stay)
+  uint32_t lane_width = 4;    // of the disk lanes
+  uint32_t wire_bytes = 0;    // of one gradient element off the device; 0: of the compute type
 };
 
-// One training step. Operations of block b in compute slot c: forward c = b, Loss c = L + 1, backward c = 2 L + 2 - b.
+// One training step. Operations of block b in compute slot c: forward c = b, Loss c = L + 1, backward c = 2 L
+// + 2 - b.
 //
-// Tiers. nvme: tiles go through rings. cpu: tiles have a home in RAM, no ring and no read. Weights none: resident on the
-// device; no CopyIn for forward and backward, but one (visit update) of each updated tile into its resident place; the master
-// hi lives with the state, so its tiles are read for Update when the state is on nvme. State none (needs weights none):
-// state and rounded gradients are device memory; same operations as for cpu, the engine runs them there.
+// Tiers. nvme: tiles go through rings. cpu: tiles have a home in RAM, no ring and no read. Weights none:
+// resident on the device; no CopyIn for forward and backward, but one (visit update) of each updated tile
+// into its resident place; the master hi lives with the state, so its tiles are read for Update when the
+// state is on nvme. State none (needs weights none): state and rounded gradients are device memory; same
+// operations as for cpu, the engine runs them there.
 //
-// Frozen tiles are read and copied in like trainable ones, from the base file, and never updated. Blocks below the lowest
-// trainable parameter have no Backward; a wholly frozen block above it has one for its input's gradient only.
+// Frozen tiles are read and copied in like trainable ones, from the base file, and never updated. Blocks
+// below the lowest trainable parameter have no Backward; a wholly frozen block above it has one for its
+// input's gradient only.
 //
-// Placements backward and spread update on a guess, which needs a spare of the old state: the published slot. Without commit
-// there is none, so every tile is deferred (as in forward).
+// Placements backward and spread update on a guess, which needs a spare of the old state: the published slot.
+// Without commit there is none, so every tile is deferred (as in forward).
 //
 // Error(config): an impossible pair of tiers, nothing to train. Pools too small are found by check_plan.
 Plan build_train_plan(const Layout& layout, const PlanOptions& options);
 
-// Forward and Loss only, no gradients. One period is one group of micro-batches. Weights come from the same places; of the
-// tiers only `weights` matters.
+// Forward and Loss only, no gradients. One period is one group of micro-batches. Weights come from the same
+// places; of the tiers only `weights` matters.
 Plan build_eval_plan(const Layout& layout, const PlanOptions& options);
 
 }  // namespace sluice::offload

@@ -40,8 +40,9 @@ class PlanBuilder {
 
   // plan_builder_visits.cc: weights to the device, and compute
   struct Visited {
-    std::optional<Use> slot;                          // device slot; none when resident
-    std::vector<std::pair<uint32_t, uint32_t>> after;  // (operation, periods) that the first computation waits for
+    std::optional<Use> slot;  // device slot; none when resident
+    std::vector<std::pair<uint32_t, uint32_t>>
+        after;  // (operation, periods) that the first computation waits for
   };
   Visited visit(uint32_t b, int32_t slot, Visit kind);
   void copy_in(uint32_t t, int32_t slot, Visit kind, Visited& visited);
@@ -67,19 +68,25 @@ class PlanBuilder {
   void commit();
 
   bool resident() const { return options_.weights == Tier::none; }
-  bool master_on_disk() const { return options_.weights == Tier::nvme || (resident() && options_.state == Tier::nvme); }
-  bool updates_on_guess() const { return options_.placement == Placement::backward || options_.placement == Placement::spread; }
+  bool master_on_disk() const {
+    return options_.weights == Tier::nvme || (resident() && options_.state == Tier::nvme);
+  }
+  bool updates_on_guess() const {
+    return options_.placement == Placement::backward || options_.placement == Placement::spread;
+  }
   bool kept(uint32_t b) const { return b >= first_kept_ && b < head_ && !resident(); }
   bool big(uint32_t b) const { return b == 0 || (b == head_ && !layout_.tied()); }
   int32_t loss_slot() const { return static_cast<int32_t>(head_); }
-  int32_t backward_slot(uint32_t b) const { return 2 * static_cast<int32_t>(head_) - static_cast<int32_t>(b); }
+  int32_t backward_slot(uint32_t b) const {
+    return 2 * static_cast<int32_t>(head_) - static_cast<int32_t>(b);
+  }
   int32_t gate_slot() const { return 2 * static_cast<int32_t>(head_) + 1; }
 
   const Layout& layout_;
   const PlanOptions options_;
   const bool train_;
-  const uint32_t head_;   // number of the last block: layers + 1
-  uint32_t lowest_ = 0;   // lowest block with a Backward; train only
+  const uint32_t head_;  // number of the last block: layers + 1
+  uint32_t lowest_ = 0;  // lowest block with a Backward; train only
   uint32_t first_kept_ = 0;
   uint64_t wire_bytes_ = 0;
   Plan plan_;
@@ -87,9 +94,9 @@ class PlanBuilder {
   std::array<uint32_t, kRings> acquired_{};
   int32_t gate_ = -1;
   int32_t first_forward_ = -1;
-  std::optional<Use> tied_slot_;                  // the embedding's device slot, kept for the loss
-  std::vector<std::optional<Use>> kept_slots_;    // by block
-  std::vector<uint32_t> previous_;                // last computation of each micro-batch
+  std::optional<Use> tied_slot_;                // the embedding's device slot, kept for the loss
+  std::vector<std::optional<Use>> kept_slots_;  // by block
+  std::vector<uint32_t> previous_;              // last computation of each micro-batch
 };
 
 }  // namespace sluice::offload

@@ -12,8 +12,9 @@ void PlanBuilder::updates_after_gate() {
     }
 }
 
-// A generation is what Update made of the gradients of one period: deferred writes of the period after it belong to it too.
-// The first write of the next generation waits for the publication, which frees the slot it goes to.
+// A generation is what Update made of the gradients of one period: deferred writes of the period after it
+// belong to it too. The first write of the next generation waits for the publication, which frees the slot it
+// goes to.
 void PlanBuilder::commit() {
   std::vector<int32_t> deferred, others;
   for (const TileOps& ops : tiles_)
@@ -28,7 +29,8 @@ void PlanBuilder::commit() {
   for (int32_t write : others) depend(flush, write, late ? 1 : 0);
   depend(agree, static_cast<int32_t>(flush), 0);
   depend(publish, static_cast<int32_t>(agree), 0);
-  for (int32_t write : others) depend(static_cast<uint32_t>(write), static_cast<int32_t>(publish), late ? 0 : 1);
+  for (int32_t write : others)
+    depend(static_cast<uint32_t>(write), static_cast<int32_t>(publish), late ? 0 : 1);
   for (int32_t write : deferred) depend(static_cast<uint32_t>(write), static_cast<int32_t>(publish), 1);
 }
 

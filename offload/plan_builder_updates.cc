@@ -12,26 +12,28 @@ void PlanBuilder::land(uint32_t b, int32_t slot, uint32_t last, const Use& gradi
 void PlanBuilder::land_tile(uint32_t t, int32_t slot, uint32_t last, const Use& gradient, bool tied_part) {
   TileOps& ops = tiles_[t];
   const float place = place_in_slot(t);
-  const uint32_t copy = add_tile(OpKind::copy_out, Lane::d2h, {slot, 0, place}, t, tile(t).count * wire_bytes_);
+  const uint32_t copy =
+      add_tile(OpKind::copy_out, Lane::d2h, {slot, 0, place}, t, tile(t).count * wire_bytes_);
   op(copy).tied_part = tied_part;
   depend(copy, static_cast<int32_t>(last), 0);
   const Use wire = acquire(copy, tied_part ? Ring::tied_gradients : Ring::gradients);
   use(copy, gradient);
 
-  const auto norm = static_cast<uint32_t>(ops.norm), update = static_cast<uint32_t>(ops.update), gate = static_cast<uint32_t>(gate_);
+  const auto norm = static_cast<uint32_t>(ops.norm), update = static_cast<uint32_t>(ops.update),
+             gate = static_cast<uint32_t>(gate_);
   depend(norm, static_cast<int32_t>(copy), 0);
   use(norm, wire);
   use(update, wire, ops.deferred ? 1 : 0);
   if (updates_on_guess() && !ops.deferred) use(gate, wire);  // a wrong guess is redone from the gradients
-  if (tied_part) return;  // the rest comes with the embedding's own part
+  if (tied_part) return;                                     // the rest comes with the embedding's own part
 
   op(norm).key = {slot, 2, place - 0.5f};
   depend(gate, ops.norm, 0);
   if (updates_on_guess() && !ops.deferred) place_update(t, slot);
 }
 
-// Puts Update and all around it into compute slot `slot`: a deferred one before the visit that needs its result, another one
-// after the gradients of that slot.
+// Puts Update and all around it into compute slot `slot`: a deferred one before the visit that needs its
+// result, another one after the gradients of that slot.
 void PlanBuilder::place_update(uint32_t t, int32_t slot) {
   const TileOps& ops = tiles_[t];
   const auto update = static_cast<uint32_t>(ops.update);
@@ -42,7 +44,9 @@ void PlanBuilder::place_update(uint32_t t, int32_t slot) {
 
   std::optional<Use> state;
   if (options_.state == Tier::nvme) {
-    const uint32_t read = add_tile(OpKind::read_state, Lane::disk_state, {slot, ops.deferred ? 0.0f : 1.0f, place}, t, layout_.state_extent_bytes(tile(t)));
+    const uint32_t read =
+        add_tile(OpKind::read_state, Lane::disk_state, {slot, ops.deferred ? 0.0f : 1.0f, place}, t,
+                 layout_.state_extent_bytes(tile(t)));
     depend(read, ops.write_state, 1);
     state = acquire(read, Ring::state);
     depend(update, static_cast<int32_t>(read), 0);
@@ -65,14 +69,17 @@ std::optional<Use> PlanBuilder::weights_for_update(uint32_t t, int32_t slot) {
   const TileOps& ops = tiles_[t];
   if (!master_on_disk()) return std::nullopt;
   if (ops.held) return ops.held;
-  const uint32_t read = add_tile(OpKind::read_weights, Lane::disk_weights, {slot, ops.deferred ? 0.0f : 1.0f, place_in_slot(t)}, t, layout_.weights_extent_bytes(tile(t)));
+  const uint32_t read =
+      add_tile(OpKind::read_weights, Lane::disk_weights, {slot, ops.deferred ? 0.0f : 1.0f, place_in_slot(t)},
+               t, layout_.weights_extent_bytes(tile(t)));
   op(read).visit = Visit::update;
   depend(read, ops.write_weights, 1);
   depend(static_cast<uint32_t>(ops.update), static_cast<int32_t>(read), 0);
   return acquire(read, Ring::weights);
 }
 
-void PlanBuilder::place_writes(uint32_t t, const std::optional<Use>& weights, const std::optional<Use>& state) {
+void PlanBuilder::place_writes(uint32_t t, const std::optional<Use>& weights,
+                               const std::optional<Use>& state) {
   const TileOps& ops = tiles_[t];
   const auto place = [&](int32_t write, int32_t sub, const std::optional<Use>& buffer) {
     if (write < 0) return;
@@ -86,7 +93,8 @@ void PlanBuilder::place_writes(uint32_t t, const std::optional<Use>& weights, co
   place(ops.write_state, 1, state);
 }
 
-// Weights that live on the device get the updated tile once. All that used the old one precede its gradient, so the Update.
+// Weights that live on the device get the updated tile once. All that used the old one precede its gradient,
+// so the Update.
 void PlanBuilder::place_refresh(uint32_t t, int32_t slot, const std::optional<Use>& weights) {
   const TileOps& ops = tiles_[t];
   const auto refresh = static_cast<uint32_t>(ops.refresh);

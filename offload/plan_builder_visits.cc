@@ -21,12 +21,15 @@ PlanBuilder::Visited PlanBuilder::visit(uint32_t b, int32_t slot, Visit kind) {
 
 void PlanBuilder::copy_in(uint32_t t, int32_t slot, Visit kind, Visited& visited) {
   const uint32_t b = tile(t).block;
-  const uint32_t copy = add_tile(OpKind::copy_in, Lane::h2d, {slot, 0, place_in_slot(t)}, t, layout_.weights_extent_bytes(tile(t)));
+  const uint32_t copy = add_tile(OpKind::copy_in, Lane::h2d, {slot, 0, place_in_slot(t)}, t,
+                                 layout_.weights_extent_bytes(tile(t)));
   op(copy).visit = kind;
   if (visited.slot) {
     use(copy, *visited.slot);
   } else {
-    visited.slot = acquire(copy, big(b) ? Ring::device_big : kept(b) ? Ring::device_kept : Ring::device_layer);
+    visited.slot = acquire(copy, big(b)    ? Ring::device_big
+                                 : kept(b) ? Ring::device_kept
+                                           : Ring::device_layer);
   }
   visited.after.emplace_back(copy, 0);
 
@@ -41,9 +44,11 @@ void PlanBuilder::copy_in(uint32_t t, int32_t slot, Visit kind, Visited& visited
   }
 }
 
-// A read names its generation: of a deferred tile this period's, else that of the period before. Frozen tiles have but one.
+// A read names its generation: of a deferred tile this period's, else that of the period before. Frozen tiles
+// have but one.
 Use PlanBuilder::read_for_visit(uint32_t t, int32_t slot, Visit kind, uint32_t copy) {
-  const uint32_t read = add_tile(OpKind::read_weights, Lane::disk_weights, {slot, 0, place_in_slot(t)}, t, layout_.weights_extent_bytes(tile(t)));
+  const uint32_t read = add_tile(OpKind::read_weights, Lane::disk_weights, {slot, 0, place_in_slot(t)}, t,
+                                 layout_.weights_extent_bytes(tile(t)));
   op(read).visit = kind;
   depend(copy, static_cast<int32_t>(read), 0);
   if (!train_ || !tile(t).trainable) return acquire(read, Ring::weights);
@@ -95,7 +100,8 @@ void PlanBuilder::forwards() {
 }
 
 void PlanBuilder::loss() {
-  const std::vector<uint32_t> micro = compute(OpKind::loss, head_, loss_slot(), visit(head_, loss_slot(), Visit::loss));
+  const std::vector<uint32_t> micro =
+      compute(OpKind::loss, head_, loss_slot(), visit(head_, loss_slot(), Visit::loss));
   if (tied_slot_)
     for (uint32_t i : micro) use(i, *tied_slot_);
   if (!train_) return;
@@ -115,7 +121,8 @@ void PlanBuilder::backwards() {
       visited = visit(b, slot, Visit::backward);
     }
     const std::vector<uint32_t> micro = compute(OpKind::backward, b, slot, visited);
-    if (const std::optional<Use> gradient = gradient_buffer(micro, b)) land(b, slot, micro.back(), *gradient, false);
+    if (const std::optional<Use> gradient = gradient_buffer(micro, b))
+      land(b, slot, micro.back(), *gradient, false);
     if (b == 0) break;
   }
 }

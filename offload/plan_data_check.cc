@@ -14,9 +14,12 @@ using base::ErrorKind;
 using base::fail;
 
 constexpr std::initializer_list<Ring> kHostWeights = {Ring::weights_held, Ring::weights};
-constexpr std::initializer_list<Ring> kDeviceSlots = {Ring::device_layer, Ring::device_big, Ring::device_kept};
+constexpr std::initializer_list<Ring> kDeviceSlots = {Ring::device_layer, Ring::device_big,
+                                                      Ring::device_kept};
 
-bool is_compute(const Op& op) { return op.lane == Lane::compute; }
+bool is_compute(const Op& op) {
+  return op.lane == Lane::compute;
+}
 
 struct TileOps {
   std::optional<uint32_t> norm, update, write_weights, write_state, refresh;
@@ -41,7 +44,8 @@ class DataCheck {
 
   void need(uint32_t x, uint32_t y, uint32_t periods, const char* why) const {
     if (!order_.before(x, y, periods))
-      fail(ErrorKind::bug, "{} need not be done before {}{}: {}", plan_.name(x), plan_.name(y), periods == 0 ? "" : " of the next period", why);
+      fail(ErrorKind::bug, "{} need not be done before {}{}: {}", plan_.name(x), plan_.name(y),
+           periods == 0 ? "" : " of the next period", why);
   }
 
   void once(std::optional<uint32_t>& place, uint32_t i) const {
@@ -51,7 +55,8 @@ class DataCheck {
 
   void collect();
   void check_buffers() const;
-  void check_users(Ring ring, const std::vector<std::pair<uint32_t, uint32_t>>& users, uint32_t acquirer) const;
+  void check_users(Ring ring, const std::vector<std::pair<uint32_t, uint32_t>>& users,
+                   uint32_t acquirer) const;
   void check_tile(const TileOps& ops) const;
   void check_gradient(const TileOps& ops, uint32_t late) const;
   void check_weights(const TileOps& ops, uint32_t age) const;
@@ -76,15 +81,32 @@ void DataCheck::collect() {
     TileOps& ops = tiles_[op(i).tile];
     const bool for_update = op(i).visit == Visit::update;
     switch (kind) {
-      case OpKind::read_weights: (for_update ? ops.update_reads : ops.visit_reads).push_back(i); break;
-      case OpKind::read_state: ops.state_reads.push_back(i); break;
-      case OpKind::copy_in: for_update ? once(ops.refresh, i) : ops.visit_copies.push_back(i); break;
-      case OpKind::copy_out: ops.copy_outs.push_back(i); break;
-      case OpKind::norm: once(ops.norm, i); break;
-      case OpKind::update: once(ops.update, i); break;
-      case OpKind::write_weights: once(ops.write_weights, i); break;
-      case OpKind::write_state: once(ops.write_state, i); break;
-      default: break;
+      case OpKind::read_weights:
+        (for_update ? ops.update_reads : ops.visit_reads).push_back(i);
+        break;
+      case OpKind::read_state:
+        ops.state_reads.push_back(i);
+        break;
+      case OpKind::copy_in:
+        for_update ? once(ops.refresh, i) : ops.visit_copies.push_back(i);
+        break;
+      case OpKind::copy_out:
+        ops.copy_outs.push_back(i);
+        break;
+      case OpKind::norm:
+        once(ops.norm, i);
+        break;
+      case OpKind::update:
+        once(ops.update, i);
+        break;
+      case OpKind::write_weights:
+        once(ops.write_weights, i);
+        break;
+      case OpKind::write_state:
+        once(ops.write_state, i);
+        break;
+      default:
+        break;
     }
   }
 }
@@ -108,7 +130,8 @@ void DataCheck::check_buffers() const {
     for (const Buffer& buffer : rings[r]) check_users(static_cast<Ring>(r), buffer.users, buffer.acquirer);
 }
 
-void DataCheck::check_users(Ring ring, const std::vector<std::pair<uint32_t, uint32_t>>& users, uint32_t acquirer) const {
+void DataCheck::check_users(Ring ring, const std::vector<std::pair<uint32_t, uint32_t>>& users,
+                            uint32_t acquirer) const {
   const bool of_tile = ring <= Ring::tied_gradients;
   const bool of_weights = ring >= Ring::device_layer && ring <= Ring::device_kept;
   for (const auto& [user, periods] : users) {
@@ -118,7 +141,8 @@ void DataCheck::check_users(Ring ring, const std::vector<std::pair<uint32_t, uin
     if (of_weights && op(user).kind == OpKind::copy_in && op(user).block != op(acquirer).block)
       fail(ErrorKind::bug, "{} uses the device slot of {}", plan_.name(user), plan_.name(acquirer));
   }
-  // Device slots: all CopyIns before the computations. Device gradients: all computations before the CopyOuts.
+  // Device slots: all CopyIns before the computations. Device gradients: all computations before the
+  // CopyOuts.
   if (of_tile) return;
   for (const auto& [filler, filled] : users) {
     if (of_weights ? op(filler).kind != OpKind::copy_in : !is_compute(op(filler))) continue;
@@ -166,21 +190,25 @@ void DataCheck::check_gradient(const TileOps& ops, uint32_t late) const {
   if (late == 1) need(*gate_, *ops.update, 1, "a deferred update needs the clip coefficient");
   if (late == 1 || order_.before(*gate_, *ops.update, 0)) return;
   for (uint32_t copy : ops.copy_outs)  // an update on a guess
-    if (const Use& wire = op(copy).uses[0]; std::none_of(op(*gate_).uses.begin(), op(*gate_).uses.end(), [&](const Use& use) {
+    if (const Use& wire = op(copy).uses[0];
+        std::none_of(op(*gate_).uses.begin(), op(*gate_).uses.end(), [&](const Use& use) {
           return use.ring == wire.ring && use.acquisition == wire.acquisition;
         }))
-      fail(ErrorKind::bug, "{} is made on a guess, but {} is not kept until the Gate", plan_.name(*ops.update), plan_.name(copy));
+      fail(ErrorKind::bug, "{} is made on a guess, but {} is not kept until the Gate",
+           plan_.name(*ops.update), plan_.name(copy));
 }
 
 // A read names its generation. age: periods between an Update and the visits that see it.
 void DataCheck::check_weights(const TileOps& ops, uint32_t age) const {
   for (uint32_t read : ops.visit_reads) {
-    if (!ops.write_weights) fail(ErrorKind::bug, "{}: its weights are updated and never written", plan_.name(read));
+    if (!ops.write_weights)
+      fail(ErrorKind::bug, "{}: its weights are updated and never written", plan_.name(read));
     need(*ops.write_weights, read, age, "the weights must be on disk");
     need(read, *ops.write_weights, 1 - age, "the old weights are overwritten");
   }
   for (uint32_t read : ops.update_reads) {
-    if (!ops.write_weights) fail(ErrorKind::bug, "{}: its weights are updated and never written", plan_.name(read));
+    if (!ops.write_weights)
+      fail(ErrorKind::bug, "{}: its weights are updated and never written", plan_.name(read));
     need(*ops.write_weights, read, 1, "the weights must be on disk");
     need(read, *ops.write_weights, 0, "the old weights are overwritten");
     need(read, *ops.update, 0, "it reads what the other updates");
@@ -188,7 +216,8 @@ void DataCheck::check_weights(const TileOps& ops, uint32_t age) const {
   for (uint32_t copy : ops.visit_copies) {
     const Use* source = find_use(op(copy), kHostWeights);
     const Use* updated = find_use(op(*ops.update), kHostWeights);
-    const bool same = source != nullptr && updated != nullptr && source->ring == updated->ring && source->acquisition == updated->acquisition;
+    const bool same = source != nullptr && updated != nullptr && source->ring == updated->ring &&
+                      source->acquisition == updated->acquisition;
     if (source != nullptr && !same) continue;  // a read's, checked above
     if (age == 0 || source == nullptr) need(*ops.update, copy, age, "the visit sees the updated weights");
     if (age == 1) need(copy, *ops.update, 0, "the visit sees the weights before the update");
@@ -208,7 +237,8 @@ void DataCheck::check_homes(const TileOps& ops, uint32_t age) const {
   need(*ops.refresh, *ops.update, 1, "the other changes what is copied");
   for (uint32_t i : plan_.order[static_cast<size_t>(Lane::compute)]) {
     if (op(i).block != update.block) continue;
-    if (find_use(op(i), kDeviceSlots) != nullptr) fail(ErrorKind::bug, "{} has a device slot beside its resident weights", plan_.name(i));
+    if (find_use(op(i), kDeviceSlots) != nullptr)
+      fail(ErrorKind::bug, "{} has a device slot beside its resident weights", plan_.name(i));
     need(*ops.refresh, i, age, "the computation sees the updated weights");
     need(i, *ops.update, 1 - age, "the computation sees the weights before the update");
   }
@@ -224,7 +254,8 @@ void DataCheck::check_commit() const {
   for (const auto& [tile, ops] : tiles_) any_late |= ops.update && lateness(ops) == 1;
   for (const auto& [tile, ops] : tiles_) {
     if (!ops.update) continue;
-    if (!ops.write_weights || !ops.write_state) fail(ErrorKind::bug, "{} is not written, but committed", plan_.name(*ops.update));
+    if (!ops.write_weights || !ops.write_state)
+      fail(ErrorKind::bug, "{} is not written, but committed", plan_.name(*ops.update));
     const bool early = any_late && lateness(ops) == 0;  // the generation is completed in the next period
     for (uint32_t write : {*ops.write_weights, *ops.write_state}) {
       need(write, *flush_, early ? 1 : 0, "a commit has all writes of its generation");
@@ -235,6 +266,8 @@ void DataCheck::check_commit() const {
 
 }  // namespace
 
-void check_data(const Plan& plan, const PlanOrder& order) { DataCheck(plan, order).run(); }
+void check_data(const Plan& plan, const PlanOrder& order) {
+  DataCheck(plan, order).run();
+}
 
 }  // namespace sluice::offload

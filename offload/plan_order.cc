@@ -6,7 +6,8 @@
 
 namespace sluice::offload {
 
-SamePeriodGraph::SamePeriodGraph(const Plan& plan, std::span<const RingEdge> edges) : successors_(plan.ops.size()) {
+SamePeriodGraph::SamePeriodGraph(const Plan& plan, std::span<const RingEdge> edges)
+    : successors_(plan.ops.size()) {
   std::vector<uint32_t> waiting(plan.ops.size(), 0);
   const auto add = [&](uint32_t from, uint32_t to) {
     successors_[from].push_back(to);
@@ -51,7 +52,10 @@ std::vector<uint32_t> SamePeriodGraph::cycle() const {
 }
 
 PlanOrder::PlanOrder(const Plan& plan, std::span<const RingEdge> edges, const SamePeriodGraph& graph)
-    : lane_(plan.ops.size()), position_(plan.ops.size()), successors_(plan.ops.size()), clocks_(kPeriods * plan.ops.size()) {
+    : lane_(plan.ops.size()),
+      position_(plan.ops.size()),
+      successors_(plan.ops.size()),
+      clocks_(kPeriods * plan.ops.size()) {
   for (size_t lane = 0; lane < kLanes; ++lane) {
     length_[lane] = static_cast<uint32_t>(plan.order[lane].size());
     for (uint32_t n = 0; n < plan.order[lane].size(); ++n) {
@@ -71,7 +75,8 @@ PlanOrder::PlanOrder(const Plan& plan, std::span<const RingEdge> edges, const Sa
   fill(plan, graph, waits_for);
 }
 
-void PlanOrder::fill(const Plan& plan, const SamePeriodGraph& graph, std::span<const std::vector<Edge>> waits_for) {
+void PlanOrder::fill(const Plan& plan, const SamePeriodGraph& graph,
+                     std::span<const std::vector<Edge>> waits_for) {
   for (uint32_t period = 0; period < kPeriods; ++period)
     for (uint32_t i : graph.sorted()) {
       Clock& mine = clocks_[period * position_.size() + i];
@@ -101,7 +106,8 @@ bool PlanOrder::before(uint32_t x, uint32_t y, uint32_t periods) const {
   const Clock& started = clock(y, periods);
   if (!is_disk_lane(lane_[x]) && started[static_cast<size_t>(lane_[x])] > place(x, 0)) return true;
   return std::any_of(successors_[x].begin(), successors_[x].end(), [&](const Edge& edge) {
-    return edge.periods <= periods && started[static_cast<size_t>(lane_[edge.to])] >= place(edge.to, edge.periods);
+    return edge.periods <= periods &&
+           started[static_cast<size_t>(lane_[edge.to])] >= place(edge.to, edge.periods);
   });
 }
 

@@ -25,8 +25,9 @@ class SamePeriodGraph {
   std::vector<uint32_t> sorted_;
 };
 
-// Answers "is x done before y starts?" by vector clocks: of every operation, how far each lane has certainly been started when
-// it starts. Lanes start in order; disk lanes end in any order, the others one by one. Needs an acyclic plan.
+// Answers "is x done before y starts?" by vector clocks: of every operation, how far each lane has certainly
+// been started when it starts. Lanes start in order; disk lanes end in any order, the others one by one.
+// Needs an acyclic plan.
 class PlanOrder {
  public:
   PlanOrder(const Plan& plan, std::span<const RingEdge> edges, const SamePeriodGraph& graph);
@@ -35,7 +36,8 @@ class PlanOrder {
 
  private:
   static constexpr uint32_t kPeriods = 2;  // of the window that is looked at
-  using Clock = std::array<int32_t, kLanes>;  // by lane: position over the periods of the last start; -1: none
+  using Clock =
+      std::array<int32_t, kLanes>;  // by lane: position over the periods of the last start; -1: none
   struct Edge {
     uint32_t to, periods;
   };
@@ -43,8 +45,8 @@ class PlanOrder {
   const Clock& clock(uint32_t op, uint32_t period) const { return clocks_[period * position_.size() + op]; }
   void fill(const Plan& plan, const SamePeriodGraph& graph, std::span<const std::vector<Edge>> waits_for);
 
-  std::vector<Lane> lane_;                    // by operation
-  std::vector<uint32_t> position_;            // in its lane
+  std::vector<Lane> lane_;          // by operation
+  std::vector<uint32_t> position_;  // in its lane
   std::array<uint32_t, kLanes> length_{};
   std::vector<std::vector<Edge>> successors_;  // by dependency or buffer
   std::vector<Clock> clocks_;

@@ -38,13 +38,15 @@ class UseCheck {
  private:
   const Op& op(uint32_t i) const { return plan_.ops[i]; }
 
-  // Does `user` use the same buffer as `filler` of these rings, if the filler uses one? Its own, of this or an earlier period.
+  // Does `user` use the same buffer as `filler` of these rings, if the filler uses one? Its own, of this or
+  // an earlier period.
   void same(uint32_t user, uint32_t filler, Rings rings) const {
     const Use* filled = find_use(op(filler), rings);
     if (filled == nullptr) return;
     const Use* use = find_use(op(user), filled->ring);
     if (use == nullptr || use->acquisition != filled->acquisition)
-      fail(ErrorKind::bug, "{} does not name the buffer of {} that it works on", plan_.name(user), plan_.name(filler));
+      fail(ErrorKind::bug, "{} does not name the buffer of {} that it works on", plan_.name(user),
+           plan_.name(filler));
   }
 
   void some(uint32_t i, Rings rings, const char* what) const {
@@ -57,7 +59,8 @@ class UseCheck {
       const Op& filler = op(dep.op);
       const OpKind kind = op(i).kind;
       if (filler.kind == OpKind::copy_out) same(i, dep.op, kHostGradients);
-      if (kind == OpKind::update && filler.kind == OpKind::norm) same(i, dep.op, {Ring::gradients}), same(i, dep.op, {Ring::tied_gradients});
+      if (kind == OpKind::update && filler.kind == OpKind::norm)
+        same(i, dep.op, {Ring::gradients}), same(i, dep.op, {Ring::tied_gradients});
       if (dep.periods != 0) continue;
       if (filler.kind == OpKind::copy_in) same(i, dep.op, kDeviceSlots);
       if (filler.tile != op(i).tile) continue;
@@ -72,13 +75,17 @@ class UseCheck {
 
   void check_moved(uint32_t i) const {
     switch (op(i).kind) {
-      case OpKind::read_weights: return some(i, kHostWeights, "host tile");
-      case OpKind::read_state: return some(i, {Ring::state}, "host tile");
-      case OpKind::copy_out: return some(i, kHostGradients, "gradient tile"), some(i, kDeviceGradients, "device gradient");
+      case OpKind::read_weights:
+        return some(i, kHostWeights, "host tile");
+      case OpKind::read_state:
+        return some(i, {Ring::state}, "host tile");
+      case OpKind::copy_out:
+        return some(i, kHostGradients, "gradient tile"), some(i, kDeviceGradients, "device gradient");
       case OpKind::copy_in:
         if (op(i).visit != Visit::update) some(i, kDeviceSlots, "device slot");
         return;
-      default: return;
+      default:
+        return;
     }
   }
 
@@ -100,10 +107,12 @@ class UseCheck {
     for (size_t n = 1; n < lane.size(); ++n) {
       const Op &a = op(lane[n - 1]), &b = op(lane[n]);
       if (a.kind != b.kind || a.block != b.block) continue;
-      if (!std::is_permutation(a.uses.begin(), a.uses.end(), b.uses.begin(), b.uses.end(), [](const Use& x, const Use& y) {
-            return x.ring == y.ring && x.acquisition == y.acquisition && x.periods == y.periods;
-          }))
-        fail(ErrorKind::bug, "{} and {} work on different buffers", plan_.name(lane[n - 1]), plan_.name(lane[n]));
+      if (!std::is_permutation(
+              a.uses.begin(), a.uses.end(), b.uses.begin(), b.uses.end(), [](const Use& x, const Use& y) {
+                return x.ring == y.ring && x.acquisition == y.acquisition && x.periods == y.periods;
+              }))
+        fail(ErrorKind::bug, "{} and {} work on different buffers", plan_.name(lane[n - 1]),
+             plan_.name(lane[n]));
     }
   }
 
@@ -115,6 +124,8 @@ class UseCheck {
 
 }  // namespace
 
-void check_uses(const Plan& plan) { UseCheck(plan).run(); }
+void check_uses(const Plan& plan) {
+  UseCheck(plan).run();
+}
 
 }  // namespace sluice::offload

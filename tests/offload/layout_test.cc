@@ -11,7 +11,9 @@ namespace {
 ModelDesc small_model() {
   ModelDesc m;
   m.blocks.push_back({BlockKind::embedding, {{"embed", {300, 100}}}});
-  m.blocks.push_back({BlockKind::layer, {{"a", {100}, true}, {"b", {3, 7}, false}, {"c", {512, 300}, true, 1}, {"d", {130}, false}}});
+  m.blocks.push_back(
+      {BlockKind::layer,
+       {{"a", {100}, true}, {"b", {3, 7}, false}, {"c", {512, 300}, true, 1}, {"d", {130}, false}}});
   m.blocks.push_back({BlockKind::head, {{"norm", {100}}}});
   m.tied = true;
   return m;
@@ -95,7 +97,8 @@ RC_GTEST_PROP(LayoutProperty, TilesCoverEachSegmentOnce, ()) {
     BlockDesc block{b == 0 ? BlockKind::embedding : b == layers + 1 ? BlockKind::head : BlockKind::layer, {}};
     const int tensors = *rc::gen::inRange(1, 6);
     for (int t = 0; t < tensors; ++t)
-      block.tensors.push_back({fmt::format("t{}.{}", b, t), {*rc::gen::inRange<int64_t>(1, 400), *rc::gen::inRange<int64_t>(1, 900)},
+      block.tensors.push_back({fmt::format("t{}.{}", b, t),
+                               {*rc::gen::inRange<int64_t>(1, 400), *rc::gen::inRange<int64_t>(1, 900)},
                                *rc::gen::arbitrary<bool>()});
     m.blocks.push_back(block);
   }

@@ -17,7 +17,9 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-RingInfo& ring(Plan& plan, Ring r) { return plan.rings[static_cast<size_t>(r)]; }
+RingInfo& ring(Plan& plan, Ring r) {
+  return plan.rings[static_cast<size_t>(r)];
+}
 
 PlanOptions placed(Placement placement, uint32_t micro_batches = 1) {
   PlanOptions o;
@@ -34,9 +36,12 @@ Plan changed(Plan plan, const std::function<void(Op&)>& change) {
   return plan;
 }
 
-auto deadlocks() { return ThrowsMessage<base::Error>(AllOf(HasSubstr("cannot run with any ring size"), HasSubstr(" -> "))); }
+auto deadlocks() {
+  return ThrowsMessage<base::Error>(AllOf(HasSubstr("cannot run with any ring size"), HasSubstr(" -> ")));
+}
 auto too_small(Ring r, uint32_t least) {
-  return ThrowsMessage<base::Error>(HasSubstr(fmt::format("ring {} has {} buffers and needs at least {}", to_string(r), least - 1, least)));
+  return ThrowsMessage<base::Error>(
+      HasSubstr(fmt::format("ring {} has {} buffers and needs at least {}", to_string(r), least - 1, least)));
 }
 
 // Lowers one ring until the plan is refused: it is refused by name, exactly below the least size.
@@ -55,7 +60,8 @@ TEST(PlanCheck, SmallestPoolsRunAndOneLessIsRefusedByName) {
     for (const Layout* layout : {&tied, &untied}) {
       SCOPED_TRACE(to_string(placement));
       const Plan plan = build_train_plan(*layout, placed(placement));
-      for (Ring r : {Ring::weights, Ring::state, Ring::device_layer, Ring::grad_layer}) expect_least(plan, r, 1);
+      for (Ring r : {Ring::weights, Ring::state, Ring::device_layer, Ring::grad_layer})
+        expect_least(plan, r, 1);
       const uint32_t tiles = 3 + 3 * 4 + (layout->tied() ? 1 : 6);
       expect_least(plan, Ring::gradients, tiles);
       if (layout->tied()) expect_least(plan, Ring::tied_gradients, 3);
@@ -67,10 +73,13 @@ TEST(PlanCheck, SmallestPoolsRunAndOneLessIsRefusedByName) {
 
 TEST(PlanCheck, AllSmallestPoolsTogetherRun) {
   for (const Layout& layout : {small_layout(3, 4, 0, 3), small_layout(3, 4, 6, 3)})
-    for (Placement placement : {Placement::none, Placement::forward, Placement::backward, Placement::spread}) {
+    for (Placement placement :
+         {Placement::none, Placement::forward, Placement::backward, Placement::spread}) {
       Plan plan = build_train_plan(layout, placed(placement));
-      for (Ring r : {Ring::weights, Ring::state, Ring::device_layer, Ring::grad_layer}) ring(plan, r).size = std::min(1u, ring(plan, r).acquisitions);
-      if (ring(plan, Ring::weights_held).size > 0) ring(plan, Ring::weights_held).size = layout.tied() ? 4 : 6;
+      for (Ring r : {Ring::weights, Ring::state, Ring::device_layer, Ring::grad_layer})
+        ring(plan, r).size = std::min(1u, ring(plan, r).acquisitions);
+      if (ring(plan, Ring::weights_held).size > 0)
+        ring(plan, Ring::weights_held).size = layout.tied() ? 4 : 6;
       EXPECT_NO_THROW(check_plan(plan)) << to_string(placement);
     }
 }
@@ -92,23 +101,26 @@ TEST(PlanCheck, MessageNamesTheSetting) {
 TEST(PlanCheck, FindsTwoLanesThatOrderTheTilesOfASlotDifferently) {
   const Layout layout = small_layout(8, 8, 0, 3);
   Plan plan = changed(build_train_plan(layout, placed(Placement::spread)), [](Op& op) {
-    if (op.kind == OpKind::read_weights && op.visit == Visit::update && op.key.phase == 0) op.key.phase = 0.5f;
+    if (op.kind == OpKind::read_weights && op.visit == Visit::update && op.key.phase == 0)
+      op.key.phase = 0.5f;
   });
   EXPECT_NO_THROW(check_plan(plan));
   expect_least(plan, Ring::weights, 4);  // instead of 1: the plain tiles up to the next deferred one
 }
 
 TEST(PlanCheck, FindsANormBeforeTheDeferredUpdateOfItsSlot) {
-  const Plan plan = changed(build_train_plan(small_layout(3, 2, 4, 2), placed(Placement::forward)), [](Op& op) {
-    if (op.kind == OpKind::norm && op.block == 3) op.key.phase = -2;
-  });
+  const Plan plan =
+      changed(build_train_plan(small_layout(3, 2, 4, 2), placed(Placement::forward)), [](Op& op) {
+        if (op.kind == OpKind::norm && op.block == 3) op.key.phase = -2;
+      });
   EXPECT_THAT([&] { check_plan(plan); }, deadlocks());
 }
 
 TEST(PlanCheck, FindsAWriteThatWaitsForPublishBeforeOneThatPublishWaitsFor) {
-  const Plan plan = changed(build_train_plan(small_layout(3, 2, 8, 2), placed(Placement::spread)), [](Op& op) {
-    if (op.kind == OpKind::write_weights && op.block == 3) op.key.phase = 0;
-  });
+  const Plan plan =
+      changed(build_train_plan(small_layout(3, 2, 8, 2), placed(Placement::spread)), [](Op& op) {
+        if (op.kind == OpKind::write_weights && op.block == 3) op.key.phase = 0;
+      });
   EXPECT_THAT([&] { check_plan(plan); }, deadlocks());
 }
 
@@ -124,7 +136,8 @@ TEST(PlanCheck, FindsStatesAheadOfTheWeightsInOneReadLane) {
   EXPECT_NO_THROW(check_plan(plan));
   plan = changed(good, one_lane(3));
   ring(plan, Ring::state).size = 2;
-  EXPECT_THAT([&] { check_plan(plan); }, ThrowsMessage<base::Error>(HasSubstr("ring state has 2 buffers and needs")));
+  EXPECT_THAT([&] { check_plan(plan); },
+              ThrowsMessage<base::Error>(HasSubstr("ring state has 2 buffers and needs")));
 }
 
 TEST(PlanCheck, FindsWeightsFurtherAheadThanTheirRing) {
@@ -134,7 +147,8 @@ TEST(PlanCheck, FindsWeightsFurtherAheadThanTheirRing) {
     if (op.kind == OpKind::read_weights) op.key.slot -= 4;
   });
   ring(plan, Ring::weights_held).size = 4;
-  EXPECT_THAT([&] { check_plan(plan); }, ThrowsMessage<base::Error>(HasSubstr("ring weights_held has 4 buffers and needs")));
+  EXPECT_THAT([&] { check_plan(plan); },
+              ThrowsMessage<base::Error>(HasSubstr("ring weights_held has 4 buffers and needs")));
 }
 
 TEST(PlanCheck, FindsOneRingForBuffersOfDifferentLifetime) {
@@ -192,7 +206,8 @@ TEST(PlanCheck, NoticesEveryDependencyThatIsMissing) {
           if (PlanOrder(plan, edges, SamePeriodGraph(plan, edges)).before(dep.op, i, dep.periods)) continue;
           // A choice of the placement, not a need of the data: none has all updates behind it.
           if (plan.ops[dep.op].kind == OpKind::update && plan.ops[i].kind == OpKind::forward) continue;
-          EXPECT_THROW(check_plan(plan), base::Error) << to_string(placement) << ": " << plan.name(dep.op) << " -> " << plan.name(i);
+          EXPECT_THROW(check_plan(plan), base::Error)
+              << to_string(placement) << ": " << plan.name(dep.op) << " -> " << plan.name(i);
           ++refused;
         }
     }
@@ -210,7 +225,8 @@ TEST(PlanCheck, NoticesEveryUseThatIsMissing) {
         for (size_t u = good.ops[i].acquires; u < good.ops[i].uses.size(); ++u) {
           Plan plan = good;
           plan.ops[i].uses.erase(plan.ops[i].uses.begin() + static_cast<std::ptrdiff_t>(u));
-          EXPECT_THROW(check_plan(plan), base::Error) << to_string(placement) << ": " << plan.name(i) << " " << to_string(good.ops[i].uses[u].ring);
+          EXPECT_THROW(check_plan(plan), base::Error)
+              << to_string(placement) << ": " << plan.name(i) << " " << to_string(good.ops[i].uses[u].ring);
         }
     }
 }
@@ -221,7 +237,8 @@ TEST(PlanCheck, FindsAnOrderThatReadsTheWrongGeneration) {
   for (Op& op : plan.ops)
     if (op.kind == OpKind::read_weights && op.visit == Visit::backward)
       for (Dep& dep : op.deps) dep.periods = 1;
-  EXPECT_THAT([&] { check_plan(plan); }, ThrowsMessage<base::Error>(HasSubstr("the weights must be on disk")));
+  EXPECT_THAT([&] { check_plan(plan); },
+              ThrowsMessage<base::Error>(HasSubstr("the weights must be on disk")));
 }
 
 }  // namespace

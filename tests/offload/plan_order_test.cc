@@ -64,7 +64,8 @@ TEST(PlanOrder, EveryLaneEqualsTheModelOfTheSchedule) {
   ASSERT_EQ(fixture.at("plans").size(), 20u);
   for (const auto& expected : fixture.at("plans")) {
     const uint64_t head = expected.at("head");
-    const Layout layout(model_of(expected.at("embedding"), expected.at("layer"), head, expected.at("layers")), Schema::bf16, 2 << 20);
+    const Layout layout(model_of(expected.at("embedding"), expected.at("layer"), head, expected.at("layers")),
+                        Schema::bf16, 2 << 20);
     PlanOptions o;
     o.micro_batches = expected.at("micro_batches");
     for (Placement p : {Placement::none, Placement::forward, Placement::backward, Placement::spread})

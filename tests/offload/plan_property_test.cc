@@ -13,7 +13,6 @@
 namespace sluice::offload {
 namespace {
 
-
 // Blocks of one to four tensors, each trainable or frozen; at least one is trainable.
 ModelDesc random_model() {
   ModelDesc m;
@@ -24,7 +23,9 @@ ModelDesc random_model() {
     BlockDesc block{b == 0 ? BlockKind::embedding : b == layers + 1 ? BlockKind::head : BlockKind::layer, {}};
     const int tensors = *rc::gen::inRange(1, 4);
     for (int t = 0; t < tensors; ++t)
-      block.tensors.push_back({fmt::format("t{}.{}", b, t), {*rc::gen::inRange<int64_t>(1, 4 * kSmallTile)}, *rc::gen::inRange(0, 4) >= frozen});
+      block.tensors.push_back({fmt::format("t{}.{}", b, t),
+                               {*rc::gen::inRange<int64_t>(1, 4 * kSmallTile)},
+                               *rc::gen::inRange(0, 4) >= frozen});
     m.blocks.push_back(block);
   }
   bool any = false;
@@ -39,9 +40,10 @@ PlanOptions random_options() {
   using rc::gen::element;
   PlanOptions o;
   o.weights = *element(Tier::none, Tier::cpu, Tier::nvme);
-  o.state = o.weights == Tier::none ? *element(Tier::none, Tier::cpu, Tier::nvme) : *element(Tier::cpu, Tier::nvme);
+  o.state =
+      o.weights == Tier::none ? *element(Tier::none, Tier::cpu, Tier::nvme) : *element(Tier::cpu, Tier::nvme);
   o.commit = o.state != Tier::none && *arbitrary<bool>();
-  o.write_weights = o.commit || o.weights == Tier::nvme || o.state == Tier::nvme;
+  o.write_weights = o.commit || o.weights == Tier::nvme || (o.weights == Tier::none && o.state == Tier::nvme);
   o.write_state = o.commit || o.state == Tier::nvme;
   o.placement = *element(Placement::none, Placement::forward, Placement::backward, Placement::spread);
   o.spread = *element(0.0, 0.1, 0.25, 0.7, 1.0);
@@ -61,10 +63,13 @@ std::vector<uint32_t> find(const Plan& plan, OpKind kind, int32_t tile = -1) {
 
 size_t count(const Plan& plan, OpKind kind, uint32_t tile, Visit visit) {
   const auto all = find(plan, kind, static_cast<int32_t>(tile));
-  return static_cast<size_t>(std::count_if(all.begin(), all.end(), [&](uint32_t i) { return plan.ops[i].visit == visit; }));
+  return static_cast<size_t>(
+      std::count_if(all.begin(), all.end(), [&](uint32_t i) { return plan.ops[i].visit == visit; }));
 }
 
-uint32_t kept_layers(const PlanOptions& o) { return std::max(o.keep_weights, o.keep_graphs); }
+uint32_t kept_layers(const PlanOptions& o) {
+  return std::max(o.keep_weights, o.keep_graphs);
+}
 
 RC_GTEST_PROP(PlanProperty, TrainPlansPassTheCheckWithDefaultPools, ()) {
   const Layout layout(random_model(), Schema::bf16, kSmallTile);
@@ -85,7 +90,8 @@ RC_GTEST_PROP(PlanProperty, EveryTrainableTileIsUpdatedOnceAndFrozenOnesNever, (
     RC_ASSERT(find(plan, OpKind::write_weights, index).size() == (o.write_weights ? once : 0));
     RC_ASSERT(find(plan, OpKind::write_state, index).size() == (o.write_state ? once : 0));
     RC_ASSERT(find(plan, OpKind::read_state, index).size() == (o.state == Tier::nvme ? once : 0));
-    RC_ASSERT(find(plan, OpKind::copy_out, index).size() == once * (layout.tied() && tile.block == 0 ? 2 : 1));
+    RC_ASSERT(find(plan, OpKind::copy_out, index).size() ==
+              once * (layout.tied() && tile.block == 0 ? 2 : 1));
     RC_ASSERT(count(plan, OpKind::copy_in, t, Visit::update) == (o.weights == Tier::none ? once : 0));
   }
 }
@@ -104,9 +110,11 @@ RC_GTEST_PROP(PlanProperty, EveryComputationHasTheWholeBlock, ()) {
     RC_ASSERT(count(plan, OpKind::copy_in, t, Visit::forward) == (streamed && b < head ? 1u : 0u));
     RC_ASSERT(count(plan, OpKind::copy_in, t, Visit::loss) == (streamed && b == head ? 1u : 0u));
     RC_ASSERT(count(plan, OpKind::copy_in, t, Visit::backward) == (again ? 1u : 0u));
-    // On NVMe a visit reads the tile, but for a deferred one, which is there for its Update; a held one is not read again.
+    // On NVMe a visit reads the tile, but for a deferred one, which is there for its Update; a held one is
+    // not read again.
     if (o.weights == Tier::nvme) {
-      const size_t first = b < head ? count(plan, OpKind::read_weights, t, Visit::forward) : count(plan, OpKind::read_weights, t, Visit::loss);
+      const size_t first = b < head ? count(plan, OpKind::read_weights, t, Visit::forward)
+                                    : count(plan, OpKind::read_weights, t, Visit::loss);
       RC_ASSERT(first <= 1u);
       RC_ASSERT(count(plan, OpKind::read_weights, t, Visit::backward) == (again ? 1u : 0u));
       if (layout.tiles()[t].trainable) {
@@ -175,8 +183,10 @@ RC_GTEST_PROP(PlanProperty, EvaluationReadsEachTileOnceAndChangesNothing, ()) {
   kinds.erase(OpKind::copy_in);
   RC_ASSERT(kinds == (std::set<OpKind>{OpKind::forward, OpKind::loss}));
   for (uint32_t t = 0; t < layout.tiles().size(); ++t) {
-    RC_ASSERT(find(plan, OpKind::read_weights, static_cast<int32_t>(t)).size() == (o.weights == Tier::nvme ? 1u : 0u));
-    RC_ASSERT(find(plan, OpKind::copy_in, static_cast<int32_t>(t)).size() == (o.weights != Tier::none ? 1u : 0u));
+    RC_ASSERT(find(plan, OpKind::read_weights, static_cast<int32_t>(t)).size() ==
+              (o.weights == Tier::nvme ? 1u : 0u));
+    RC_ASSERT(find(plan, OpKind::copy_in, static_cast<int32_t>(t)).size() ==
+              (o.weights != Tier::none ? 1u : 0u));
   }
 }
 

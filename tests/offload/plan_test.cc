@@ -18,10 +18,12 @@ using testing::ThrowsMessage;
 TEST(Plan, NamesSayKindBlockAndTile) {
   const Plan plan = build_train_plan(small_layout(2, 2, 0, 2), {});
   std::set<std::string> names;
-  for (uint32_t i = 0; i < plan.ops.size(); ++i) EXPECT_TRUE(names.insert(plan.name(i)).second) << plan.name(i);
-  for (const char* name : {"ReadWeights 1.1 forward", "ReadWeights 1.1 backward", "ReadWeights 1.1 update", "ReadState 2.0",
-                           "CopyIn 3.0 loss", "Forward 0.0", "Loss 3.0", "Backward 2.0", "CopyOut 0.1 tied", "CopyOut 0.1", "Norm 2.1",
-                           "Gate", "Update 3.0", "WriteWeights 1.0", "WriteState 1.0", "Flush", "Agree", "Publish"})
+  for (uint32_t i = 0; i < plan.ops.size(); ++i)
+    EXPECT_TRUE(names.insert(plan.name(i)).second) << plan.name(i);
+  for (const char* name :
+       {"ReadWeights 1.1 forward", "ReadWeights 1.1 backward", "ReadWeights 1.1 update", "ReadState 2.0",
+        "CopyIn 3.0 loss", "Forward 0.0", "Loss 3.0", "Backward 2.0", "CopyOut 0.1 tied", "CopyOut 0.1",
+        "Norm 2.1", "Gate", "Update 3.0", "WriteWeights 1.0", "WriteState 1.0", "Flush", "Agree", "Publish"})
     EXPECT_EQ(names.count(name), 1u) << name;
 }
 
