@@ -68,10 +68,10 @@ TEST_P(FileTest, TooLargeAFileSaysNeedAndHaveAndLeavesNothing) {
 }
 
 TEST_P(FileTest, ReadsAndWritesAtAnyAlignment) {
-  const File file = File::create(scratch_ / "a", 4_MiB, options_);
-  std::vector<std::byte> model(4_MiB);
+  const File file = File::create(scratch_ / "a", 3_MiB, options_);
+  std::vector<std::byte> model(3_MiB);
   unsigned seed = 0;
-  for (const size_t count : {1ul, 7ul, 4096ul, 4097ul, 8191ul, 1048576ul, 1048577ul, 2500000ul})
+  for (const size_t count : {1ul, 7ul, 4096ul, 4097ul, 8191ul, 1048577ul})
     for (const uint64_t offset : {0ul, 1ul, 4095ul, 4096ul, 1048570ul}) {
       const std::vector<std::byte> data = bytes_of(count, ++seed);
       file.write_at(offset, data);
@@ -80,7 +80,7 @@ TEST_P(FileTest, ReadsAndWritesAtAnyAlignment) {
       file.read_at(offset, back);
       EXPECT_EQ(back, data) << count << " at " << offset;
     }
-  std::vector<std::byte> all(4_MiB);
+  std::vector<std::byte> all(3_MiB);
   file.read_at(0, all);
   EXPECT_EQ(all, model);  // nothing beside what was written
 }
