@@ -1,0 +1,155 @@
+// What becomes of a queue where the system limits or refuses io_uring. Each case runs in a process of its own, because
+// what it gives up cannot be taken back.
+#include <gmock/gmock.h>
+#include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <functional>
+
+#include "base/arena.h"
+#include "base/units.h"
+#include "io/disk_queue.h"
+#include "io/uring_queue.h"
+#include "tests/io/scratch.h"
+
+namespace sluice::io {
+namespace {
+
+using base::operator""_KiB;
+using base::operator""_MiB;
+
+void give_up_capabilities() {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct none[2]{};
+  if (syscall(SYS_capset, &header, none) != 0) _exit(90);
+}
+
+// io_uring_setup fails with EPERM from now on, as under Docker's default filter.
+void refuse_io_uring() {
+  sock_filter program[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog filter{std::size(program), program};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0) _exit(91);
+}
+
+void limit_locked_memory(rlim_t soft, rlim_t hard) {
+  const rlimit limit{soft, hard};
+  if (setrlimit(RLIMIT_MEMLOCK, &limit) != 0) _exit(92);
+}
+
+// Ends the process: 0 when the queue transfers and describes itself so, 1 when not.
+[[noreturn]] void exit_with_queue(DiskQueue& queue, const base::Arena& memory, const std::string& description) {
+  const Scratch scratch;
+  const File file = File::create(scratch / "data", 1_MiB);
+  fill_pattern(memory.span(0, 1_MiB), 5, 0);
+  submit(queue, {IoOp::write, &file, memory.data(), 1_MiB, 0}).get();
+  submit(queue, {IoOp::read, &file, memory.data() + 1_MiB, 1_MiB, 0}).get();
+  const bool good = has_pattern(memory.span(1_MiB, 1_MiB), 5, 0) && queue.describe().find(description) != std::string::npos;
+  std::filesystem::remove_all(scratch.path());
+  _exit(good ? 0 : 1);
+}
+
+[[noreturn]] void exit_with_error(base::ErrorKind kind, const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const base::Error& error) {
+    _exit(error.kind() == kind ? 0 : 2);
+  }
+  _exit(1);
+}
+
+void register_all(DiskQueue& queue, const base::Arena& memory) {
+  const std::span<std::byte> all = memory.all();
+  queue.register_memory(std::span(&all, 1));
+}
+
+class UringLimitsDeathTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    if (const UringStatus status = probe_uring(); !status.usable()) GTEST_SKIP() << status.explanation();
+  }
+};
+
+TEST_F(UringLimitsDeathTest, TooLittleLockableMemoryLeavesPlainBuffersAndALine) {
+  const auto run = [] {
+    limit_locked_memory(256_KiB, 256_KiB);
+    give_up_capabilities();
+    const base::Arena memory(64_MiB, "the test");
+    const auto queue = make_uring_queue({});
+    register_all(*queue, memory);
+    exit_with_queue(*queue, memory, "plain buffers");
+  };
+  EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
+}
+
+TEST_F(UringLimitsDeathTest, StrictMakesThatAnError) {
+  const auto run = [] {
+    limit_locked_memory(256_KiB, 256_KiB);
+    give_up_capabilities();
+    const base::Arena memory(64_MiB, "the test");
+    const auto queue = make_uring_queue({.strict = true});
+    exit_with_error(base::ErrorKind::host_memory, [&] { register_all(*queue, memory); });
+  };
+  EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
+}
+
+TEST_F(UringLimitsDeathTest, TheSoftLimitIsRaised) {
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_MEMLOCK, &limit), 0);
+  if (limit.rlim_max < 4_MiB) GTEST_SKIP() << "this user may not lock enough memory";
+  const auto run = [hard = limit.rlim_max] {
+    limit_locked_memory(256_KiB, hard);
+    give_up_capabilities();
+    const base::Arena memory(2_MiB, "the test");
+    const auto queue = make_uring_queue({});
+    register_all(*queue, memory);
+    exit_with_queue(*queue, memory, "registered buffers");
+  };
+  EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
+}
+
+TEST_F(UringLimitsDeathTest, WhereItIsRefusedThreadsTakeOver) {
+  const auto run = [] {
+    refuse_io_uring();
+    unsetenv("SLUICE_IO");
+    const base::Arena memory(2_MiB, "the test");
+    const auto queue = make_queue(QueueKind::automatic, {});
+    exit_with_queue(*queue, memory, "threads");
+  };
+  EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
+}
+
+TEST_F(UringLimitsDeathTest, WhereItIsRefusedStrictAndByNameAreErrors) {
+  const auto strict = [] {
+    refuse_io_uring();
+    unsetenv("SLUICE_IO");
+    exit_with_error(base::ErrorKind::disk, [] { make_queue(QueueKind::automatic, {.strict = true}); });
+  };
+  EXPECT_EXIT(strict(), ::testing::ExitedWithCode(0), "");
+  const auto by_name = [] {
+    refuse_io_uring();
+    exit_with_error(base::ErrorKind::disk, [] { make_queue(QueueKind::uring, {}); });
+  };
+  EXPECT_EXIT(by_name(), ::testing::ExitedWithCode(0), "");
+  const auto by_environment = [] {
+    refuse_io_uring();
+    setenv("SLUICE_IO", "uring", 1);
+    exit_with_error(base::ErrorKind::disk, [] { make_queue(QueueKind::automatic, {}); });
+  };
+  EXPECT_EXIT(by_environment(), ::testing::ExitedWithCode(0), "");
+}
+
+}  // namespace
+}  // namespace sluice::io
