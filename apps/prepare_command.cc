@@ -12,7 +12,8 @@ struct Options : CommonOptions {
 };
 
 int run_prepare(const Options& options) {
-  std::vector<std::string> arguments = {"--tokenizer", options.tokenizer, "--out", options.out, "--split", options.split};
+  std::vector<std::string> arguments = {"--tokenizer", options.tokenizer, "--out",
+                                        options.out,   "--split",         options.split};
   if (options.no_eos) arguments.emplace_back("--no-eos");
   if (options.json) arguments.emplace_back("--json");
   arguments.emplace_back("--");
@@ -24,16 +25,21 @@ int run_prepare(const Options& options) {
 
 void add_prepare(CLI::App& app, Context& context) {
   auto options = std::make_shared<Options>();
-  CLI::App* command =
-      add_command(app, context, "prepare", "Tokenise text, JSONL or chats into a token file", options, run_prepare);
+  CLI::App* command = add_command(app, context, "prepare", "Tokenise text, JSONL or chats into a token file",
+                                  options, run_prepare);
   command
-      ->add_option("INPUT", options->inputs,
-                   "Files: *.jsonl and *.json hold one {\"text\"} or {\"messages\"} a line, all others are UTF-8 text")
+      ->add_option(
+          "INPUT", options->inputs,
+          "Files: *.jsonl and *.json hold one {\"text\"} or {\"messages\"} a line, all others are UTF-8 text")
       ->required()
       ->type_name("");
-  command->add_option("--tokenizer", options->tokenizer, "Folder with tokenizer.json: the model's")->required()->type_name("DIR");
+  command->add_option("--tokenizer", options->tokenizer, "Folder with tokenizer.json: the model's")
+      ->required()
+      ->type_name("DIR");
   command->add_option("--out", options->out, "Token file to write")->required()->type_name("FILE");
-  command->add_option("--split", options->split, "What a document is in plain text: file, blank-line or line; default: file")
+  command
+      ->add_option("--split", options->split,
+                   "What a document is in plain text: file, blank-line or line; default: file")
       ->check(CLI::IsMember({"file", "blank-line", "line"}));
   command->add_flag("--no-eos", options->no_eos, "Append no end token to text documents");
 }

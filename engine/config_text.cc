@@ -1,7 +1,6 @@
 #include "engine/config_text.h"
 
 #include <nlohmann/json.hpp>
-#include <regex>
 
 #include "base/error.h"
 
@@ -21,7 +20,8 @@ std::string append_keys(const std::string& text, const Json& additions) {
     std::string shown = lines ? value.dump(2) : value.dump();
     if (lines) {
       const std::string margin = indent.substr(indent.rfind('\n'));
-      for (size_t at = 0; (at = shown.find('\n', at)) != std::string::npos; at += margin.size()) shown.replace(at, 1, margin);
+      for (size_t at = 0; (at = shown.find('\n', at)) != std::string::npos; at += margin.size())
+        shown.replace(at, 1, margin);
     }
     inserted += "," + indent + Json(key).dump() + ": " + shown;
   }
@@ -47,7 +47,8 @@ std::string with_twin_keys(const std::string& text) {
   } else {
     Json parameters = Json::object();
     if (json.contains("rope_scaling") && json["rope_scaling"].is_object()) parameters = json["rope_scaling"];
-    if (!parameters.contains("rope_type")) parameters["rope_type"] = parameters.value("type", std::string("default"));
+    if (!parameters.contains("rope_type"))
+      parameters["rope_type"] = parameters.value("type", std::string("default"));
     if (json.contains("rope_theta")) parameters["rope_theta"] = json["rope_theta"];
     if (!json.contains("rope_parameters")) additions["rope_parameters"] = parameters;
   }
@@ -61,12 +62,18 @@ std::string with_twin_keys(const std::string& text) {
 }
 
 std::string with_dtype(const std::string& text, const std::string& dtype) {
-  Json wanted = Json::parse(text);
-  for (const char* key : {"torch_dtype", "dtype"})
-    if (wanted.contains(key)) wanted[key] = dtype;
-  static const std::regex pattern(R"re(("(?:torch_)?dtype"\s*:\s*)(?:"[^"]*"|null))re");
-  const std::string result = std::regex_replace(text, pattern, "$1\"" + dtype + "\"");
-  // Also a nested key could have matched; then the file is written anew in its order.
+  const Json json = Json::parse(text);
+  Json wanted = json;
+  std::string result = text;
+  for (const char* key : {"torch_dtype", "dtype"}) {
+    if (!json.contains(key)) continue;
+    wanted[key] = dtype;
+    const std::string quoted = Json(key).dump(), old = json[key].dump();
+    const size_t colon = result.find(':', result.find(quoted) + quoted.size());
+    const size_t value = result.find_first_not_of(" \t\r\n", colon + 1);
+    if (result.compare(value, old.size(), old) == 0) result.replace(value, old.size(), Json(dtype).dump());
+  }
+  // The first such key may have been a nested one; then the file is written anew, in its order.
   return Json::parse(result, nullptr, false) == wanted ? result : wanted.dump(2) + "\n";
 }
 

@@ -24,7 +24,8 @@ uint16_t float_to_half(float value) {
   if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x1ffu));
   if (magnitude >= 0x47800000u) return static_cast<uint16_t>(sign | 0x7c00u);  // 65536 and above
   if (magnitude < 0x38800000u)  // below 2^-14: subnormal, in units of 2^-24
-    return static_cast<uint16_t>(sign | static_cast<uint32_t>(std::nearbyint(std::ldexp(std::bit_cast<float>(magnitude), 24))));
+    return static_cast<uint16_t>(
+        sign | static_cast<uint32_t>(std::nearbyint(std::ldexp(std::bit_cast<float>(magnitude), 24))));
   const uint32_t rebiased = magnitude - (112u << 23);
   return static_cast<uint16_t>(sign | ((rebiased + 0xfffu + ((rebiased >> 13) & 1u)) >> 13));
 }

@@ -1,10 +1,9 @@
 #include "engine/hf_config.h"
 
 #include <algorithm>
-#include <array>
 #include <string_view>
-#include <unordered_map>
 
+#include "engine/hf_config_keys.h"
 #include "engine/plain_file.h"
 
 namespace sluice::engine {
@@ -13,49 +12,6 @@ namespace {
 using base::ErrorKind;
 using base::fail;
 using Json = nlohmann::ordered_json;
-
-// Keys that the functions below read.
-constexpr std::array kRead = {
-    "architectures", "model_type", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
-    "num_key_value_heads", "head_dim", "vocab_size", "max_position_embeddings", "rms_norm_eps", "rope_theta", "rope_scaling",
-    "rope_parameters", "tie_word_embeddings", "attention_bias", "mlp_bias", "pad_token_id", "bos_token_id", "eos_token_id",
-    "torch_dtype", "dtype", "initializer_range", "quantization_config", "sliding_window"};
-
-// Keys that say nothing about the numbers of training.
-constexpr std::array kHarmless = {
-    "_name_or_path", "_attn_implementation", "_attn_implementation_autoset", "attn_implementation", "transformers_version",
-    "transformers.js_config", "unsloth_version", "unsloth_fixed", "use_cache", "is_llama_config", "max_window_layers",
-    "output_attentions", "output_hidden_states", "output_scores", "return_dict", "return_dict_in_generate", "torchscript",
-    "id2label", "label2id", "num_labels", "problem_type", "finetuning_task", "task_specific_params", "tokenizer_class", "prefix",
-    "tf_legacy_loss", "use_bfloat16", "sep_token_id", "decoder_start_token_id", "temperature", "top_k", "top_p", "typical_p",
-    "max_length", "min_length", "max_new_tokens", "do_sample", "early_stopping", "num_beams", "num_beam_groups",
-    "num_return_sequences", "diversity_penalty", "length_penalty", "repetition_penalty", "encoder_no_repeat_ngram_size",
-    "no_repeat_ngram_size", "bad_words_ids", "begin_suppress_tokens", "suppress_tokens", "forced_bos_token_id",
-    "forced_eos_token_id", "remove_invalid_values", "exponential_decay_length_penalty"};
-
-// Keys that change numbers unless they have one of these values (JSON), which is what we implement.
-const std::unordered_map<std::string_view, std::vector<Json>>& neutral_values() {
-  static const std::unordered_map<std::string_view, std::vector<Json>> table = {
-      {"hidden_act", {"silu"}},
-      {"attention_dropout", {0, nullptr}},
-      {"attn_pdrop", {0, nullptr}},
-      {"resid_pdrop", {0, nullptr}},
-      {"embd_pdrop", {0, nullptr}},
-      {"hidden_dropout", {0, nullptr}},
-      {"pretraining_tp", {1, nullptr}},
-      {"partial_rotary_factor", {1, nullptr}},
-      {"rope_interleaved", {false, nullptr}},
-      {"use_sliding_window", {false, nullptr}},
-      {"chunk_size_feed_forward", {0}},
-      {"pruned_heads", {Json::object(), nullptr}},
-      {"is_decoder", {false, true}},
-      {"is_encoder_decoder", {false}},
-      {"add_cross_attention", {false}},
-      {"cross_attention_hidden_size", {nullptr}},
-      {"tie_encoder_decoder", {false}},
-  };
-  return table;
-}
 
 // Typed access to one object of the file, with its name in every message.
 class Keys {
@@ -71,7 +27,8 @@ class Keys {
       fail(ErrorKind::model, "{}: the key {} is missing", where_, key);
     }
     const Json& value = json_.at(key);
-    const bool fits = value.is_number_integer() && (!value.is_number_unsigned() || value.get<uint64_t>() <= INT64_MAX);
+    const bool fits =
+        value.is_number_integer() && (!value.is_number_unsigned() || value.get<uint64_t>() <= INT64_MAX);
     if (!fits) wrong(key, "an integer");
     return value.get<int64_t>();
   }
@@ -116,7 +73,8 @@ std::string read_architecture(const Json& json, const Keys& keys) {
   std::string name;
   if (keys.has("architectures")) {
     const Json& list = json.at("architectures");
-    if (!list.is_array() || list.empty() || !list[0].is_string()) keys.wrong("architectures", "a list of names");
+    if (!list.is_array() || list.empty() || !list[0].is_string())
+      keys.wrong("architectures", "a list of names");
     name = list[0].get<std::string>();
   } else if (const std::string type = keys.text("model_type"); type == "llama" || type == "mistral") {
     name = type == "llama" ? "LlamaForCausalLM" : "MistralForCausalLM";
@@ -124,33 +82,10 @@ std::string read_architecture(const Json& json, const Keys& keys) {
     name = type.empty() ? "(neither architectures nor model_type is given)" : type;
   }
   if (name != "LlamaForCausalLM" && name != "MistralForCausalLM")
-    fail(ErrorKind::model, "{}: the model family {} is not supported; supported are LlamaForCausalLM and MistralForCausalLM",
+    fail(ErrorKind::model,
+         "{}: the model family {} is not supported; supported are LlamaForCausalLM and MistralForCausalLM",
          keys.where(), name);
   return name;
-}
-
-void check_keys(const Json& json, const std::string& where, bool mistral) {
-  if (const auto it = json.find("quantization_config"); it != json.end() && !it->is_null())
-    fail(ErrorKind::model, "{}: quantised source (quantization_config is set); training needs the weights in bf16, fp16 or fp32",
-         where);
-  if (const auto it = json.find("sliding_window"); it != json.end() && !it->is_null())
-    fail(ErrorKind::model, "{}: sliding_window is {}; attention windows are not supported (null is)", where, it->dump());
-  if (const auto it = json.find("layer_types"); it != json.end() && !it->is_null())
-    for (const Json& type : *it)
-      if (type != "full_attention")
-        fail(ErrorKind::model, "{}: layer_types holds {}; only full_attention is supported", where, type.dump());
-  for (const auto& [key, value] : json.items()) {
-    if (const auto it = neutral_values().find(key); it != neutral_values().end()) {
-      if (std::find(it->second.begin(), it->second.end(), value) == it->second.end())
-        fail(ErrorKind::model, "{}: {} is {}; only {} is supported", where, key, value.dump(), it->second[0].dump());
-    } else if (mistral && (key == "attention_bias" || key == "mlp_bias") && value != false && !value.is_null()) {
-      fail(ErrorKind::model, "{}: {} is {}, but MistralForCausalLM has no biases", where, key, value.dump());
-    } else if (key != "layer_types" && std::find(kRead.begin(), kRead.end(), key) == kRead.end() &&
-               std::find(kHarmless.begin(), kHarmless.end(), key) == kHarmless.end()) {
-      fail(ErrorKind::model, "{}: the key {} ({}) is not known here and might change numbers; remove it if it is only a note",
-           where, key, value.dump().substr(0, 80));
-    }
-  }
 }
 
 struct Rope {
@@ -181,10 +116,13 @@ Rope parse_rope(const Json& json, const std::string& where) {
     scaling.low_freq_factor = keys.positive_number("low_freq_factor");
     scaling.high_freq_factor = keys.positive_number("high_freq_factor");
     scaling.original_max_position = keys.positive("original_max_position_embeddings");
-    if (scaling.high_freq_factor <= scaling.low_freq_factor) keys.wrong("high_freq_factor", "above low_freq_factor");
-    known.insert(known.end(), {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"});
+    if (scaling.high_freq_factor <= scaling.low_freq_factor)
+      keys.wrong("high_freq_factor", "above low_freq_factor");
+    known.insert(known.end(),
+                 {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"});
   } else if (!type.empty() && type != "default") {
-    fail(ErrorKind::model, "{}: rope type {} is not supported; supported are default, linear and llama3", where, type);
+    fail(ErrorKind::model, "{}: rope type {} is not supported; supported are default, linear and llama3",
+         where, type);
   }
   rope.scaling = scaling;
   for (const auto& [key, value] : json.items()) {
@@ -209,17 +147,19 @@ void read_rope(const Json& json, const Keys& keys, HfConfig& config) {
   } else if (json.contains("rope_scaling")) {
     old_keys.scaling = RopeScaling{};
   }
-  if (keys.has("rope_parameters")) new_keys = parse_rope(json.at("rope_parameters"), keys.where() + ": rope_parameters");
+  if (keys.has("rope_parameters"))
+    new_keys = parse_rope(json.at("rope_parameters"), keys.where() + ": rope_parameters");
 
   if (new_keys.theta && old_keys.theta && *new_keys.theta != *old_keys.theta)
-    fail(ErrorKind::model, "{}: rope_parameters.rope_theta {} and rope_theta {} disagree", keys.where(), *new_keys.theta,
-         *old_keys.theta);
+    fail(ErrorKind::model, "{}: rope_parameters.rope_theta {} and rope_theta {} disagree", keys.where(),
+         *new_keys.theta, *old_keys.theta);
   if (new_keys.scaling && old_keys.scaling && *new_keys.scaling != *old_keys.scaling)
     fail(ErrorKind::model, "{}: rope_parameters and rope_scaling disagree", keys.where());
   const std::optional<double> theta = new_keys.theta ? new_keys.theta : old_keys.theta;
   if (!theta)
     fail(ErrorKind::model,
-         "{}: neither rope_parameters.rope_theta nor rope_theta is given; add \"rope_theta\": 10000.0 if the model was trained "
+         "{}: neither rope_parameters.rope_theta nor rope_theta is given; add \"rope_theta\": 10000.0 if the "
+         "model was trained "
          "with that (Llama 1 and 2 were)",
          keys.where());
   config.rope_theta = *theta;
@@ -236,14 +176,16 @@ void read_sizes(const Keys& keys, HfConfig& config) {
   config.vocab = keys.positive("vocab_size");
   config.max_positions = keys.positive("max_position_embeddings", 2048);
   if (!keys.has("head_dim") && config.hidden % config.heads != 0)
-    fail(ErrorKind::model, "{}: hidden_size {} is not a multiple of num_attention_heads {}, and head_dim is not given",
+    fail(ErrorKind::model,
+         "{}: hidden_size {} is not a multiple of num_attention_heads {}, and head_dim is not given",
          keys.where(), config.hidden, config.heads);
   config.head_dim = keys.positive("head_dim", config.hidden / config.heads);
   if (config.heads % config.kv_heads != 0)
-    fail(ErrorKind::model, "{}: num_attention_heads {} is not a multiple of num_key_value_heads {}", keys.where(), config.heads,
-         config.kv_heads);
+    fail(ErrorKind::model, "{}: num_attention_heads {} is not a multiple of num_key_value_heads {}",
+         keys.where(), config.heads, config.kv_heads);
   if (config.head_dim % 2 != 0)
-    fail(ErrorKind::model, "{}: head_dim {} is odd; rotary embeddings need pairs", keys.where(), config.head_dim);
+    fail(ErrorKind::model, "{}: head_dim {} is odd; rotary embeddings need pairs", keys.where(),
+         config.head_dim);
 }
 
 void read_tokens(const Json& json, const Keys& keys, HfConfig& config) {
@@ -280,7 +222,7 @@ HfConfig parse_hf_config(const Json& json, const std::string& where) {
   HfConfig config;
   config.raw = json;
   config.architecture = read_architecture(json, keys);
-  check_keys(json, where, config.architecture == "MistralForCausalLM");
+  check_config_keys(json, where, config.architecture == "MistralForCausalLM");
   read_sizes(keys, config);
   config.norm_eps = keys.positive_number("rms_norm_eps", 1e-6);
   read_rope(json, keys, config);

@@ -1,5 +1,5 @@
-// config.json of a Hugging Face folder (transformers v4 and v5), read strictly: a key that would change numbers and that we do
-// not implement is an error.
+// config.json of a Hugging Face folder (transformers v4 and v5), read strictly: a key that would change
+// numbers and that we do not implement is an error.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -20,7 +20,8 @@ struct RopeScaling {  // llama3 or linear; see docs/design.md for the formula
 
 struct HfConfig {
   std::string architecture;  // "LlamaForCausalLM", "MistralForCausalLM"
-  int64_t hidden = 0, intermediate = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, vocab = 0, max_positions = 0;
+  int64_t hidden = 0, intermediate = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, vocab = 0,
+          max_positions = 0;
   double norm_eps = 1e-6, rope_theta = 0;
   RopeScaling rope_scaling;
   bool tied = false, attention_bias = false, mlp_bias = false;
@@ -32,7 +33,8 @@ struct HfConfig {
   nlohmann::ordered_json raw;  // the file as it was
 };
 
-// Error(model): missing or malformed file, unsupported family (names it), quantised source, window, unsupported rope, ...
+// Error(model): missing or malformed file, unsupported family (names it), quantised source, window,
+// unsupported rope, ...
 HfConfig read_hf_config(const std::filesystem::path& folder);
 HfConfig parse_hf_config(const nlohmann::ordered_json& json, const std::string& where);
 

@@ -29,24 +29,29 @@ constexpr const char* kEmbedding = "model.embed_tokens.weight";
 // The first names of a list that may be long.
 std::string listed(const std::vector<std::string>& names) {
   constexpr size_t kShown = 8;
-  const std::vector<std::string> some(names.begin(), names.begin() + static_cast<long>(std::min(names.size(), kShown)));
+  const std::vector<std::string> some(names.begin(),
+                                      names.begin() + static_cast<long>(std::min(names.size(), kShown)));
   return fmt::format("{}{}", fmt::join(some, ", "),
                      names.size() > kShown ? fmt::format(" and {} more", names.size() - kShown) : "");
 }
 
-std::string shape_text(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+std::string shape_text(const std::vector<int64_t>& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
 
 // {tensor name: file name} of an index, file names plain.
 std::map<std::string, std::string> read_weight_map(const std::filesystem::path& index) {
   const Json json = Json::parse(read_text_file(index, ErrorKind::model), nullptr, false);
-  if (json.is_discarded() || !json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object())
+  if (json.is_discarded() || !json.is_object() || !json.contains("weight_map") ||
+      !json["weight_map"].is_object())
     fail(ErrorKind::model, "{} is not an index: it must be JSON with an object weight_map", index.string());
   std::map<std::string, std::string> map;
   for (const auto& [name, value] : json["weight_map"].items()) {
     const std::string file = value.is_string() ? value.get<std::string>() : "";
-    if (file.empty() || file.find('/') != std::string::npos || file.find('\0') != std::string::npos || file == "..")
-      fail(ErrorKind::model, "{}: weight_map gives {} for {}; it must be the name of a file in that folder", index.string(),
-           value.dump(), name);
+    if (file.empty() || file.find('/') != std::string::npos || file.find('\0') != std::string::npos ||
+        file == "..")
+      fail(ErrorKind::model, "{}: weight_map gives {} for {}; it must be the name of a file in that folder",
+           index.string(), value.dump(), name);
     map[name] = file;
   }
   return map;
@@ -54,7 +59,9 @@ std::map<std::string, std::string> read_weight_map(const std::filesystem::path& 
 
 }  // namespace
 
-bool is_ignored_buffer(const std::string& name) { return name.ends_with(".rotary_emb.inv_freq"); }
+bool is_ignored_buffer(const std::string& name) {
+  return name.ends_with(".rotary_emb.inv_freq");
+}
 
 std::vector<ExpectedTensor> expected_tensors(const offload::ModelDesc& model) {
   std::vector<ExpectedTensor> expected;
@@ -69,9 +76,11 @@ HfReader::HfReader(const std::filesystem::path& folder) : folder_(folder), confi
   } else if (std::filesystem::exists(folder / kIndex)) {
     open_sharded(folder / kIndex);
   } else if (std::filesystem::is_symlink(folder / kSingle) || std::filesystem::is_symlink(folder / kIndex)) {
-    fail(ErrorKind::model, "{}: the weights are a link to a file that is gone; download the model again", folder.string());
+    fail(ErrorKind::model, "{}: the weights are a link to a file that is gone; download the model again",
+         folder.string());
   } else {
-    fail(ErrorKind::model, "{} has neither {} nor {}; other weight formats must be converted to safetensors first",
+    fail(ErrorKind::model,
+         "{} has neither {} nor {}; other weight formats must be converted to safetensors first",
          folder.string(), kSingle, kIndex);
   }
 }
@@ -86,7 +95,8 @@ void HfReader::open_sharded(const std::filesystem::path& index) {
       fail(ErrorKind::model, "{} says that {} is in {}, but it is not", index.string(), tensor, file);
   for (const auto& [tensor, where] : places_)
     if (!map.contains(tensor))
-      fail(ErrorKind::model, "{} holds {}, which {} does not know", files_[where.file].name, tensor, index.string());
+      fail(ErrorKind::model, "{} holds {}, which {} does not know", files_[where.file].name, tensor,
+           index.string());
 }
 
 void HfReader::add_file(const std::string& name) {
@@ -95,7 +105,8 @@ void HfReader::add_file(const std::string& name) {
   for (uint32_t i = 0; i < file.header.tensors.size(); ++i) {
     const Place here{static_cast<uint32_t>(files_.size()), i};
     if (const auto [it, added] = places_.emplace(file.header.tensors[i].name, here); !added)
-      fail(ErrorKind::model, "{}: {} is in both {} and {}", folder_.string(), it->first, files_[it->second.file].name, name);
+      fail(ErrorKind::model, "{}: {} is in both {} and {}", folder_.string(), it->first,
+           files_[it->second.file].name, name);
   }
   files_.push_back(std::move(file));
 }
@@ -121,21 +132,25 @@ void HfReader::check(const std::vector<ExpectedTensor>& expected) const {
       continue;
     }
     const TensorEntry& t = tensor(e.name);
-    if (t.shape != e.shape) wrong.push_back(fmt::format("{} is {}, needs {}", e.name, shape_text(t.shape), shape_text(e.shape)));
+    if (t.shape != e.shape)
+      wrong.push_back(fmt::format("{} is {}, needs {}", e.name, shape_text(t.shape), shape_text(e.shape)));
     if (t.dtype != "BF16" && t.dtype != "F16" && t.dtype != "F32")
       wrong.push_back(fmt::format("{} is {}, needs BF16, F16 or F32", e.name, t.dtype));
   }
   const bool spare_head = config_.tied && has(kHead) && !known.contains(kHead);
   for (const auto& [name, where] : places_)
-    if (!known.contains(name) && !is_ignored_buffer(name) && !(spare_head && name == kHead)) unknown.push_back(name);
+    if (!known.contains(name) && !is_ignored_buffer(name) && !(spare_head && name == kHead))
+      unknown.push_back(name);
 
   if (!missing.empty())
-    fail(ErrorKind::model, "{} lacks {} tensor(s) that its config.json calls for: {}{}", folder_.string(), missing.size(),
-         listed(missing),
-         missing == std::vector<std::string>{kHead} ? "; set tie_word_embeddings to true if the head is the embedding" : "");
+    fail(ErrorKind::model, "{} lacks {} tensor(s) that its config.json calls for: {}{}", folder_.string(),
+         missing.size(), listed(missing),
+         missing == std::vector<std::string>{kHead}
+             ? "; set tie_word_embeddings to true if the head is the embedding"
+             : "");
   if (!unknown.empty())
-    fail(ErrorKind::model, "{} has {} tensor(s) that a {} with this config.json does not have: {}", folder_.string(),
-         unknown.size(), config_.architecture, listed(unknown));
+    fail(ErrorKind::model, "{} has {} tensor(s) that a {} with this config.json does not have: {}",
+         folder_.string(), unknown.size(), config_.architecture, listed(unknown));
   if (!wrong.empty()) fail(ErrorKind::model, "{}: {}", folder_.string(), listed(wrong));
   if (spare_head) check_tied_head();
 }
@@ -151,8 +166,8 @@ void HfReader::check_tied_head() const {
     equal = std::memcmp(a.data(), b.data(), bytes) == 0;
   }
   if (!equal)
-    spdlog::warn("{}: tie_word_embeddings is true, yet {} differs from {}; the embedding is used for both", folder_.string(), kHead,
-                 kEmbedding);
+    spdlog::warn("{}: tie_word_embeddings is true, yet {} differs from {}; the embedding is used for both",
+                 folder_.string(), kHead, kEmbedding);
 }
 
 void HfReader::read_bytes(const Place& p, uint64_t offset, void* out, size_t bytes) const {
@@ -213,10 +228,11 @@ std::string HfReader::digest() const {
   const auto add = [&](const std::string& text) { hash.update(text.c_str(), text.size() + 1); };
   const HfConfig& c = config_;
   const RopeScaling& r = c.rope_scaling;
-  add(fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", c.architecture, c.hidden, c.intermediate, c.layers,
-                  c.heads, c.kv_heads, c.head_dim, c.vocab, c.norm_eps, c.rope_theta, static_cast<int>(r.type), r.factor,
-                  r.low_freq_factor, r.high_freq_factor, r.original_max_position, c.tied, c.attention_bias, c.mlp_bias,
-                  c.pad_token.value_or(-1), places_.size()));
+  add(fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", c.architecture, c.hidden,
+                  c.intermediate, c.layers, c.heads, c.kv_heads, c.head_dim, c.vocab, c.norm_eps,
+                  c.rope_theta, static_cast<int>(r.type), r.factor, r.low_freq_factor, r.high_freq_factor,
+                  r.original_max_position, c.tied, c.attention_bias, c.mlp_bias, c.pad_token.value_or(-1),
+                  places_.size()));
   std::vector<char> sample(kPieceBytes);
   for (const auto& [name, where] : places_) {
     const TensorEntry& t = tensor(name);

@@ -1,4 +1,5 @@
-// The weights of a Hugging Face folder: one safetensors file or shards with an index; links (hub cache) are followed.
+// The weights of a Hugging Face folder: one safetensors file or shards with an index; links (hub cache) are
+// followed.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -27,8 +28,9 @@ struct WeightFile {
   SafetensorsHeader header;
 };
 
-// Opens and checks everything but the tensors' values. The members are const and may be called from several threads at once.
-// Nothing is mapped, and no read needs more than 64 KiB beside the caller's buffer. Errors are Error(model).
+// Opens and checks everything but the tensors' values. The members are const and may be called from several
+// threads at once. Nothing is mapped, and no read needs more than 64 KiB beside the caller's buffer. Errors
+// are Error(model).
 class HfReader {
  public:
   explicit HfReader(const std::filesystem::path& folder);
@@ -39,8 +41,9 @@ class HfReader {
   bool has(const std::string& name) const { return places_.contains(name); }
   const TensorEntry& tensor(const std::string& name) const;  // Error(model) when absent
 
-  // Names and shapes must be the expected ones. Buffers of old files (rotary inv_freq) are ignored, and so is the lm_head.weight
-  // of a tied model, with a warning when it differs from the embedding. Everything else unknown or missing is listed.
+  // Names and shapes must be the expected ones. Buffers of old files (rotary inv_freq) are ignored, and so is
+  // the lm_head.weight of a tied model, with a warning when it differs from the embedding. Everything else
+  // unknown or missing is listed.
   void check(const std::vector<ExpectedTensor>& expected) const;
 
   // Elements [first, first + count) of a tensor in row-major order; BF16, F16 and F32 sources.
@@ -49,10 +52,12 @@ class HfReader {
   void read_bf16(const std::string& name, uint64_t first, uint64_t count, uint16_t* out) const;
 
   // Bytes [offset, offset + bytes) of a tensor as they are in the file.
-  void read_raw(const std::string& name, uint64_t offset, void* out, size_t bytes) const { read_bytes(place(name), offset, out, bytes); }
+  void read_raw(const std::string& name, uint64_t offset, void* out, size_t bytes) const {
+    read_bytes(place(name), offset, out, bytes);
+  }
 
-  // Identifies the model, 16 hex digits: what config.json says of the numbers, and of every tensor name, type,
-  // shape and first 64 KiB. The same however the tensors are spread over files.
+  // Identifies the model, 16 hex digits: what config.json says of the numbers, and of every tensor name,
+  // type, shape and first 64 KiB. The same however the tensors are spread over files.
   std::string digest() const;
 
  private:

@@ -27,12 +27,18 @@ constexpr size_t kCopyBytes = 1 << 20;
 
 // Weights in any format: never copied, since they would be those of before the training.
 bool is_weight_file(const std::string& name) {
-  constexpr std::array<std::string_view, 12> kEndings = {".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json",
-                                                         ".pt", ".pth", ".ckpt", ".gguf", ".h5", ".msgpack", ".ot", ".onnx"};
-  return std::any_of(kEndings.begin(), kEndings.end(), [&](auto e) { return name.ends_with(e); }) || name.ends_with(".onnx_data");
+  constexpr std::array<std::string_view, 12> kEndings = {".safetensors", ".safetensors.index.json",
+                                                         ".bin",         ".bin.index.json",
+                                                         ".pt",          ".pth",
+                                                         ".ckpt",        ".gguf",
+                                                         ".h5",          ".msgpack",
+                                                         ".ot",          ".onnx"};
+  return std::any_of(kEndings.begin(), kEndings.end(), [&](auto e) { return name.ends_with(e); }) ||
+         name.ends_with(".onnx_data");
 }
 
-// Regular files below the source that come along, relative; links to files are followed, links to directories are not.
+// Regular files below the source that come along, relative; links to files are followed, links to directories
+// are not.
 std::vector<fs::path> other_files(const fs::path& source) {
   std::vector<fs::path> found;
   for (auto it = fs::recursive_directory_iterator(source); it != fs::recursive_directory_iterator(); ++it) {
@@ -40,7 +46,8 @@ std::vector<fs::path> other_files(const fs::path& source) {
     if (it->is_directory() && (it->is_symlink() || name == ".git" || name == ".cache")) {
       it.disable_recursion_pending();
     } else if (it->is_symlink() && !fs::exists(it->path())) {
-      fail(ErrorKind::model, "{} is a link to a file that is gone; download the model again", it->path().string());
+      fail(ErrorKind::model, "{} is a link to a file that is gone; download the model again",
+           it->path().string());
     } else if (it->is_regular_file() && !is_weight_file(name)) {
       found.push_back(it->path().lexically_relative(source));
     }
@@ -54,7 +61,8 @@ void sync_folder(const fs::path& folder) {
   const bool good = fd >= 0 && fsync(fd) == 0;
   const int error = errno;
   if (fd >= 0) ::close(fd);
-  if (!good) fail(ErrorKind::disk, "cannot flush the directory {}: {}", folder.string(), std::strerror(error));
+  if (!good)
+    fail(ErrorKind::disk, "cannot flush the directory {}: {}", folder.string(), std::strerror(error));
 }
 
 void copy_whole(const fs::path& from, const fs::path& to) {
@@ -84,7 +92,8 @@ const char* torch_name(std::string_view dtype) {
 void make_temporary(const fs::path& folder) {
   if (fs::exists(folder)) {
     if (!fs::exists(folder / kMark))
-      fail(ErrorKind::config, "{} exists and was not made by an export; remove it, or choose another output", folder.string());
+      fail(ErrorKind::config, "{} exists and was not made by an export; remove it, or choose another output",
+           folder.string());
     fs::remove_all(folder);
   }
   std::error_code error;
@@ -107,7 +116,8 @@ HfWriter::HfWriter(const HfReader& source, const std::vector<ExpectedTensor>& ex
         new_types_ |= t.dtype != options_.dtype;
         t.dtype = options_.dtype;
       }
-      const uint64_t bytes = dtype_bits(t.dtype) % 8 == 0 ? t.count() * (dtype_bits(t.dtype) / 8) : t.end - t.begin;
+      const uint64_t bytes =
+          dtype_bits(t.dtype) % 8 == 0 ? t.count() * (dtype_bits(t.dtype) / 8) : t.end - t.begin;
       t.begin = at;
       t.end = at += bytes;
     }
@@ -129,7 +139,8 @@ void HfWriter::check_room(uint64_t other_bytes) const {
   const uint64_t need = weight_bytes() + other_bytes + (16 << 20);
   const uint64_t have = fs::space(temporary_).available;
   if (need > have)
-    fail(ErrorKind::disk, "no room to export to {}: need {}, have {}. Free space, or choose an output on another drive",
+    fail(ErrorKind::disk,
+         "no room to export to {}: need {}, have {}. Free space, or choose an output on another drive",
          options_.out.string(), base::format_bytes(need), base::format_bytes(have));
 }
 
@@ -138,10 +149,13 @@ void HfWriter::write(const ProduceWeights& produce) {
   const fs::path target = out.has_filename() ? out : out.parent_path();
   try {
     if (fs::exists(target) && !(fs::is_directory(target) && fs::is_empty(target)))
-      fail(ErrorKind::config, "the output {} exists and is not an empty directory; remove it, or choose another", target.string());
+      fail(ErrorKind::config,
+           "the output {} exists and is not an empty directory; remove it, or choose another",
+           target.string());
     const fs::path source = fs::canonical(source_.folder()), placed = fs::weakly_canonical(target);
     if (std::mismatch(source.begin(), source.end(), placed.begin(), placed.end()).first == source.end())
-      fail(ErrorKind::config, "the output {} lies inside the source model {}; choose another", target.string(), source.string());
+      fail(ErrorKind::config, "the output {} lies inside the source model {}; choose another",
+           target.string(), source.string());
     temporary_ = target;
     temporary_ += ".tmp";
     make_temporary(temporary_);
@@ -168,13 +182,15 @@ void HfWriter::write_folder(const ProduceWeights& produce) {
 
   done_ = 0;
   for (const OutFile& f : files_) write_weights(f, produce);
-  if (fs::exists(source / kIndex) && !(files_.size() == 1 && files_[0].name == "model.safetensors")) write_index();
+  if (fs::exists(source / kIndex) && !(files_.size() == 1 && files_[0].name == "model.safetensors"))
+    write_index();
   for (const fs::path& file : others) {
     fs::create_directories((temporary_ / file).parent_path());
     if (file != "config.json") copy_whole(source / file, temporary_ / file);
   }
   const std::string config = read_text_file(source / "config.json", ErrorKind::model);
-  write_text(temporary_ / "config.json", with_twin_keys(new_types_ ? with_dtype(config, torch_name(options_.dtype)) : config));
+  write_text(temporary_ / "config.json",
+             with_twin_keys(new_types_ ? with_dtype(config, torch_name(options_.dtype)) : config));
   for (const auto& entry : fs::recursive_directory_iterator(temporary_))
     if (entry.is_directory()) sync_folder(entry.path());
   fs::remove(temporary_ / kMark);
@@ -204,7 +220,8 @@ void HfWriter::write_tensor(PlainFile& out, const TensorEntry& tensor, const Pro
       out.append(piece.data(), piece.size_bytes());
     } else {
       const bool half = tensor.dtype == "F16";
-      for (size_t i = 0; i < piece.size(); ++i) narrow[i] = half ? float_to_half(piece[i]) : base::split(piece[i]).hi;
+      for (size_t i = 0; i < piece.size(); ++i)
+        narrow[i] = half ? float_to_half(piece[i]) : base::split(piece[i]).hi;
       out.append(narrow.data(), piece.size() * 2);
     }
     report(piece.size() * (tensor.dtype == "F32" ? 4 : 2));

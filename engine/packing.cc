@@ -40,10 +40,13 @@ class Random {
 }  // namespace
 
 Packing::Packing(const TokenFile& file, const PackingOptions& options) : file_(file), options_(options) {
-  if (options_.sequence < 2) fail(ErrorKind::config, "data.sequence_length is {}, it must be at least 2", options_.sequence);
-  samples_per_epoch_ = options_.shuffle ? file_.tokens() / options_.sequence : base::ceil_div(file_.tokens(), options_.sequence);
+  if (options_.sequence < 2)
+    fail(ErrorKind::config, "data.sequence_length is {}, it must be at least 2", options_.sequence);
+  samples_per_epoch_ = options_.shuffle ? file_.tokens() / options_.sequence
+                                        : base::ceil_div(file_.tokens(), options_.sequence);
   if (samples_per_epoch_ == 0)
-    fail(ErrorKind::data, "{} has {} tokens, fewer than one row of data.sequence_length {}; use more text or shorter rows",
+    fail(ErrorKind::data,
+         "{} has {} tokens, fewer than one row of data.sequence_length {}; use more text or shorter rows",
          file_.path().string(), file_.tokens(), options_.sequence);
 }
 

@@ -43,7 +43,10 @@ PlainFile::~PlainFile() {
 }
 
 PlainFile::PlainFile(PlainFile&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), size_(other.size_), kind_(other.kind_), path_(std::move(other.path_)) {}
+    : fd_(std::exchange(other.fd_, -1)),
+      size_(other.size_),
+      kind_(other.kind_),
+      path_(std::move(other.path_)) {}
 
 PlainFile& PlainFile::operator=(PlainFile&& other) noexcept {
   std::swap(fd_, other.fd_);
@@ -60,7 +63,8 @@ void PlainFile::read_at(uint64_t offset, void* out, size_t bytes) const {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) fail(kind_, "cannot read {} at {}: {}", path_.string(), offset, std::strerror(errno));
     if (got == 0)
-      fail(kind_, "{} ends at {}, {} bytes early; it was cut while in use, or is damaged", path_.string(), offset, bytes);
+      fail(kind_, "{} ends at {}, {} bytes early; it was cut while in use, or is damaged", path_.string(),
+           offset, bytes);
     to += got;
     offset += static_cast<uint64_t>(got);
     bytes -= static_cast<size_t>(got);
@@ -73,7 +77,8 @@ void PlainFile::append(const void* data, size_t bytes) {
     const ssize_t put = ::write(fd_, from, bytes);
     if (put < 0 && errno == EINTR) continue;
     if (put <= 0)
-      fail(ErrorKind::disk, "cannot write {} at {}: {}", path_.string(), base::format_bytes(size_), std::strerror(errno));
+      fail(ErrorKind::disk, "cannot write {} at {}: {}", path_.string(), base::format_bytes(size_),
+           std::strerror(errno));
     from += put;
     size_ += static_cast<uint64_t>(put);
     bytes -= static_cast<size_t>(put);
@@ -87,8 +92,8 @@ void PlainFile::sync() {
 std::string read_text_file(const std::filesystem::path& path, ErrorKind kind, uint64_t limit) {
   const PlainFile file = PlainFile::open(path, kind);
   if (file.size() > limit)
-    fail(kind, "{} has {}, more than the {} such a file may have", path.string(), base::format_bytes(file.size()),
-         base::format_bytes(limit));
+    fail(kind, "{} has {}, more than the {} such a file may have", path.string(),
+         base::format_bytes(file.size()), base::format_bytes(limit));
   std::string text(file.size(), '\0');
   file.read_at(0, text.data(), text.size());
   refuse_lfs_pointer(text, path);
@@ -97,8 +102,8 @@ std::string read_text_file(const std::filesystem::path& path, ErrorKind kind, ui
 
 void refuse_lfs_pointer(std::string_view beginning, const std::filesystem::path& path) {
   if (beginning.starts_with("version https://git-lfs.github.com/spec/"))
-    fail(ErrorKind::model, "{} is a git-lfs pointer, not the file itself; run `git lfs pull` in {}", path.string(),
-         path.parent_path().string());
+    fail(ErrorKind::model, "{} is a git-lfs pointer, not the file itself; run `git lfs pull` in {}",
+         path.string(), path.parent_path().string());
 }
 
 }  // namespace sluice::engine

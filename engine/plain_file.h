@@ -1,5 +1,5 @@
-// A regular file read or written through the page cache, for model folders and token files. Never mapped: a file that somebody
-// truncates must end in an error, not in SIGBUS.
+// A regular file read or written through the page cache, for model folders and token files. Never mapped: a
+// file that somebody truncates must end in an error, not in SIGBUS.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -9,8 +9,8 @@
 
 namespace sluice::engine {
 
-// Owns one descriptor. Move-only. read_at may be called from several threads at once. Errors are of the kind given at opening,
-// but for a failed write or sync, which is Error(disk).
+// Owns one descriptor. Move-only. read_at may be called from several threads at once. Errors are of the kind
+// given at opening, but for a failed write or sync, which is Error(disk).
 class PlainFile {
  public:
   PlainFile() = default;
@@ -23,7 +23,7 @@ class PlainFile {
   PlainFile& operator=(PlainFile&& other) noexcept;
 
   const std::filesystem::path& path() const { return path_; }
-  uint64_t size() const { return size_; }  // when it was opened
+  uint64_t size() const { return size_; }                        // when it was opened
   void read_at(uint64_t offset, void* out, size_t bytes) const;  // all of it, or an error
   void append(const void* data, size_t bytes);
   void sync();  // fsync; final, never retried
@@ -35,8 +35,10 @@ class PlainFile {
   std::filesystem::path path_;
 };
 
-// The whole of a small text file. Error(kind) when it is missing, a git-lfs pointer, or larger than `limit` bytes.
-std::string read_text_file(const std::filesystem::path& path, base::ErrorKind kind, uint64_t limit = 256u << 20);
+// The whole of a small text file. Error(kind) when it is missing, a git-lfs pointer, or larger than `limit`
+// bytes.
+std::string read_text_file(const std::filesystem::path& path, base::ErrorKind kind,
+                           uint64_t limit = 256u << 20);
 
 // Error(model) that says `git lfs pull` when the text begins like a git-lfs pointer.
 void refuse_lfs_pointer(std::string_view beginning, const std::filesystem::path& path);

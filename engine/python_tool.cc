@@ -37,15 +37,20 @@ fs::path find_python() {
   }
   const fs::path found = search_upward(".venv/bin/python");
   if (found.empty())
-    fail(ErrorKind::config, "no Python: neither SLUICE_PYTHON is set nor is there a .venv in the folder of this program or above it. "
-                            "Run scripts/setup, or set SLUICE_PYTHON to an interpreter with the packages of tools/requirements.txt");
+    fail(ErrorKind::config,
+         "no Python: neither SLUICE_PYTHON is set nor is there a .venv in the folder of this program or "
+         "above it. "
+         "Run scripts/setup, or set SLUICE_PYTHON to an interpreter with the packages of "
+         "tools/requirements.txt");
   return found;
 }
 
 fs::path find_tool(const std::string& name) {
   const fs::path found = search_upward(fs::path("tools") / name);
   if (found.empty())
-    fail(ErrorKind::config, "tools/{} is neither in the folder of this program nor above it; keep the program inside its source tree",
+    fail(ErrorKind::config,
+         "tools/{} is neither in the folder of this program nor above it; keep the program inside its source "
+         "tree",
          name);
   return found;
 }

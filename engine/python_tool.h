@@ -6,13 +6,14 @@
 
 namespace sluice::engine {
 
-// SLUICE_PYTHON, else .venv/bin/python in the folder of this program or a parent of it. Error(config) when there is none.
+// SLUICE_PYTHON, else .venv/bin/python in the folder of this program or a parent of it. Error(config) when
+// there is none.
 std::filesystem::path find_python();
 // tools/NAME, searched the same way. Error(config) when there is none.
 std::filesystem::path find_tool(const std::string& name);
 
-// Replaces this process by `python tools/NAME arguments...`: its output, signals and exit code are the program's own. The tools
-// use the exit codes of base::ErrorKind. Returns only by Error(config).
+// Replaces this process by `python tools/NAME arguments...`: its output, signals and exit code are the
+// program's own. The tools use the exit codes of base::ErrorKind. Returns only by Error(config).
 [[noreturn]] void exec_tool(const std::string& name, const std::vector<std::string>& arguments);
 
 }  // namespace sluice::engine

@@ -16,18 +16,21 @@ using base::ErrorKind;
 using base::fail;
 
 constexpr std::array<std::pair<std::string_view, uint32_t>, 22> kTypes{{
-    {"F32", 32}, {"BF16", 16}, {"F16", 16}, {"F64", 64}, {"BOOL", 8}, {"U8", 8}, {"I8", 8}, {"U16", 16},
-    {"I16", 16}, {"U32", 32}, {"I32", 32}, {"U64", 64}, {"I64", 64}, {"C64", 64}, {"F8_E4M3", 8}, {"F8_E5M2", 8},
-    {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4},
+    {"F32", 32},        {"BF16", 16},   {"F16", 16},    {"F64", 64},    {"BOOL", 8},    {"U8", 8},
+    {"I8", 8},          {"U16", 16},    {"I16", 16},    {"U32", 32},    {"I32", 32},    {"U64", 64},
+    {"I64", 64},        {"C64", 64},    {"F8_E4M3", 8}, {"F8_E5M2", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8},
+    {"F8_E5M2FNUZ", 8}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4},
 }};
 constexpr std::string_view kMetadata = "__metadata__";
 constexpr uint64_t kMaxDimension = (uint64_t{1} << 48) - 1;
 
 // A name as it may be shown in a message.
-std::string shown(const std::string& name) { return nlohmann::json(name.substr(0, 200)).dump(-1, ' ', true); }
+std::string shown(const std::string& name) {
+  return nlohmann::json(name.substr(0, 200)).dump(-1, ' ', true);
+}
 
-// Receives the parser's events and builds the entries. A tree would keep one of two equal keys silently and would need far more
-// memory than the entries themselves.
+// Receives the parser's events and builds the entries. A tree would keep one of two equal keys silently and
+// would need far more memory than the entries themselves.
 class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
  public:
   HeaderHandler(SafetensorsHeader& header, const std::string& where) : header_(header), where_(where) {}
@@ -64,7 +67,9 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
 
   bool start_object(size_t) override {
     switch (state_) {
-      case State::outside: state_ = State::root; return true;
+      case State::outside:
+        state_ = State::root;
+        return true;
       case State::root_value:
         if (name_ == kMetadata) {
           state_ = State::metadata;
@@ -75,7 +80,8 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
         }
         fields_.clear();
         return true;
-      default: return refuse("an object");
+      default:
+        return refuse("an object");
     }
   }
 
@@ -83,7 +89,8 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
     if (std::any_of(value.begin(), value.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; }))
       fail(ErrorKind::model, "{}: the name {} holds a control character", where_, shown(value));
     if (state_ == State::root) {
-      if (!names_.insert(value).second) fail(ErrorKind::model, "{}: the name {} occurs twice", where_, shown(value));
+      if (!names_.insert(value).second)
+        fail(ErrorKind::model, "{}: the name {} occurs twice", where_, shown(value));
       name_ = value;
       state_ = State::root_value;
       return true;
@@ -103,7 +110,8 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
 
   bool end_object() override {
     if (state_ == State::tensor) {
-      if (fields_.size() != 3) fail(ErrorKind::model, "{}: tensor {} lacks dtype, shape or data_offsets", where_, shown(name_));
+      if (fields_.size() != 3)
+        fail(ErrorKind::model, "{}: tensor {} lacks dtype, shape or data_offsets", where_, shown(name_));
       entry().begin = offsets_[0];
       entry().end = offsets_[1];
     }
@@ -119,7 +127,8 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
 
   bool end_array() override {
     if (field_ == "data_offsets" && offsets_.size() != 2)
-      fail(ErrorKind::model, "{}: tensor {} has {} data_offsets, not 2", where_, shown(name_), offsets_.size());
+      fail(ErrorKind::model, "{}: tensor {} has {} data_offsets, not 2", where_, shown(name_),
+           offsets_.size());
     state_ = State::tensor;
     return true;
   }
@@ -134,7 +143,8 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
   TensorEntry& entry() { return header_.tensors.back(); }
   bool refuse(const std::string& what) {
     fail(ErrorKind::model, "{}: {} where the format does not allow it{}{}", where_, what,
-         name_.empty() ? "" : ", at ", name_.empty() ? "" : shown(name_) + (field_.empty() ? "" : "." + field_));
+         name_.empty() ? "" : ", at ",
+         name_.empty() ? "" : shown(name_) + (field_.empty() ? "" : "." + field_));
   }
 
   SafetensorsHeader& header_;
@@ -158,18 +168,19 @@ void check_ranges(const SafetensorsHeader& header, uint64_t data_bytes, const st
   uint64_t at = 0;
   for (const TensorEntry& t : header.tensors) {
     uint64_t bytes = 0;
-    if (!tensor_bytes(t, &bytes)) fail(ErrorKind::model, "{}: the size of tensor {} is impossible", where, shown(t.name));
+    if (!tensor_bytes(t, &bytes))
+      fail(ErrorKind::model, "{}: the size of tensor {} is impossible", where, shown(t.name));
     if (t.end < t.begin || t.end - t.begin != bytes)
-      fail(ErrorKind::model, "{}: tensor {} has the range [{}, {}) where its type and shape need {} bytes", where, shown(t.name),
-           t.begin, t.end, bytes);
+      fail(ErrorKind::model, "{}: tensor {} has the range [{}, {}) where its type and shape need {} bytes",
+           where, shown(t.name), t.begin, t.end, bytes);
     if (t.begin != at)
       fail(ErrorKind::model, "{}: {} before tensor {}: it begins at {}, the one before it ends at {}", where,
            t.begin < at ? "overlap" : "hole", shown(t.name), t.begin, at);
     at = t.end;
   }
   if (at > data_bytes)
-    fail(ErrorKind::model, "{} is cut short: its tensors need {} of data, the file has {}. Download it again", where,
-         base::format_bytes(at), base::format_bytes(data_bytes));
+    fail(ErrorKind::model, "{} is cut short: its tensors need {} of data, the file has {}. Download it again",
+         where, base::format_bytes(at), base::format_bytes(data_bytes));
   if (at < data_bytes) fail(ErrorKind::model, "{}: {} bytes follow the last tensor", where, data_bytes - at);
 }
 
@@ -182,34 +193,40 @@ uint64_t TensorEntry::count() const {
 }
 
 uint32_t dtype_bits(std::string_view dtype) {
-  const auto* it = std::find_if(kTypes.begin(), kTypes.end(), [&](const auto& t) { return t.first == dtype; });
+  const auto* it =
+      std::find_if(kTypes.begin(), kTypes.end(), [&](const auto& t) { return t.first == dtype; });
   return it == kTypes.end() ? 0 : it->second;
 }
 
-uint64_t safetensors_header_bytes(std::string_view first_bytes, uint64_t file_bytes, const std::string& where) {
+uint64_t safetensors_header_bytes(std::string_view first_bytes, uint64_t file_bytes,
+                                  const std::string& where) {
   if (file_bytes < 8 || first_bytes.size() < 8)
     fail(ErrorKind::model, "{} has {} bytes; a safetensors file has at least 8", where, file_bytes);
   uint64_t bytes = 0;
   std::memcpy(&bytes, first_bytes.data(), 8);
   if (bytes > kMaxSafetensorsHeader)
-    fail(ErrorKind::model, "{} is not a safetensors file: its header would have {} bytes, more than {}", where, bytes,
-         kMaxSafetensorsHeader);
+    fail(ErrorKind::model, "{} is not a safetensors file: its header would have {} bytes, more than {}",
+         where, bytes, kMaxSafetensorsHeader);
   if (bytes > file_bytes - 8)
-    fail(ErrorKind::model, "{} is cut short: its header has {} bytes, the file {}. Download it again", where, bytes, file_bytes);
+    fail(ErrorKind::model, "{} is cut short: its header has {} bytes, the file {}. Download it again", where,
+         bytes, file_bytes);
   return bytes;
 }
 
-SafetensorsHeader parse_safetensors_header(std::string_view json, uint64_t file_bytes, const std::string& where) {
+SafetensorsHeader parse_safetensors_header(std::string_view json, uint64_t file_bytes,
+                                           const std::string& where) {
   if (!json.starts_with('{')) fail(ErrorKind::model, "{}: the header does not begin with '{{'", where);
   // The parser takes a zero byte for the end and would skip what follows.
-  if (json.find('\0') != std::string_view::npos) fail(ErrorKind::model, "{}: the header is not valid JSON: it holds a zero byte", where);
+  if (json.find('\0') != std::string_view::npos)
+    fail(ErrorKind::model, "{}: the header is not valid JSON: it holds a zero byte", where);
   SafetensorsHeader header;
   header.data_start = 8 + json.size();
   HeaderHandler handler(header, where);
   nlohmann::json::sax_parse(json, &handler);
-  std::stable_sort(header.tensors.begin(), header.tensors.end(), [](const TensorEntry& a, const TensorEntry& b) {
-    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
-  });
+  std::stable_sort(header.tensors.begin(), header.tensors.end(),
+                   [](const TensorEntry& a, const TensorEntry& b) {
+                     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+                   });
   check_ranges(header, file_bytes - header.data_start, where);
   return header;
 }

@@ -50,18 +50,27 @@ TokenFile TokenFile::open(const std::filesystem::path& path, const TokenExpectat
   const std::string where = path.string();
   Header h{};
   if (file.file_.size() < kHeaderBytes)
-    fail(ErrorKind::data, "{} has {} bytes, a token file has at least {}; {}", where, file.file_.size(), kHeaderBytes, kRemedy);
+    fail(ErrorKind::data, "{} has {} bytes, a token file has at least {}; {}", where, file.file_.size(),
+         kHeaderBytes, kRemedy);
   file.file_.read_at(0, &h, sizeof h);
-  if (std::memcmp(h.magic.data(), "SLUICETK", 8) != 0) fail(ErrorKind::data, "{} is not a token file; {}", where, kRemedy);
+  if (std::memcmp(h.magic.data(), "SLUICETK", 8) != 0)
+    fail(ErrorKind::data, "{} is not a token file; {}", where, kRemedy);
   if (h.version != kVersion)
-    fail(ErrorKind::data, "{} has version {} of the token file format, this program reads {}; {}", where, h.version, kVersion, kRemedy);
+    fail(ErrorKind::data, "{} has version {} of the token file format, this program reads {}; {}", where,
+         h.version, kVersion, kRemedy);
   if (base::xxh3(&h, kHashedHeader) != h.header_checksum || (h.flags & ~kHasMask) != 0)
     fail(ErrorKind::data, "the header of {} is damaged; {}", where, kRemedy);
   if (expected.tokenizer && *expected.tokenizer != h.tokenizer)
-    fail(ErrorKind::data, "{} was made with another tokenizer (hash {}) than that of {} ({}); make it again with `sluice prepare "
-         "--tokenizer {}`", where, base::hash_hex(h.tokenizer), expected.model, base::hash_hex(*expected.tokenizer), expected.model);
-  if (h.vocab == 0 || h.vocab > uint64_t{1} << 31) fail(ErrorKind::data, "{} has an impossible vocabulary of {}; {}", where, h.vocab, kRemedy);
-  if (h.documents == 0 || h.tokens < h.documents) fail(ErrorKind::data, "{} holds no text; {}", where, kRemedy);
+    fail(ErrorKind::data,
+         "{} was made with another tokenizer (hash {}) than that of {} ({}); make it again with `sluice "
+         "prepare "
+         "--tokenizer {}`",
+         where, base::hash_hex(h.tokenizer), expected.model, base::hash_hex(*expected.tokenizer),
+         expected.model);
+  if (h.vocab == 0 || h.vocab > uint64_t{1} << 31)
+    fail(ErrorKind::data, "{} has an impossible vocabulary of {}; {}", where, h.vocab, kRemedy);
+  if (h.documents == 0 || h.tokens < h.documents)
+    fail(ErrorKind::data, "{} holds no text; {}", where, kRemedy);
 
   file.vocab_ = h.vocab;
   file.tokenizer_ = h.tokenizer;
@@ -70,8 +79,10 @@ TokenFile TokenFile::open(const std::filesystem::path& path, const TokenExpectat
   const uint64_t per_token = file.id_bytes_ + (file.masked_ ? 1 : 0);
   // 2^48 of either is beyond any file; within it nothing below overflows.
   const bool sane = h.documents < uint64_t{1} << 48 && h.tokens < uint64_t{1} << 48;
-  if (const uint64_t need = sane ? kHeaderBytes + 8 * (h.documents + 1) + per_token * h.tokens : UINT64_MAX; need != file.file_.size())
-    fail(ErrorKind::data, "{} has {} bytes, its header calls for {}; {}", where, file.file_.size(), need, kRemedy);
+  if (const uint64_t need = sane ? kHeaderBytes + 8 * (h.documents + 1) + per_token * h.tokens : UINT64_MAX;
+      need != file.file_.size())
+    fail(ErrorKind::data, "{} has {} bytes, its header calls for {}; {}", where, file.file_.size(), need,
+         kRemedy);
   file.ids_at_ = kHeaderBytes + 8 * (h.documents + 1);
   file.mask_at_ = file.ids_at_ + file.id_bytes_ * h.tokens;
   file.offsets_.resize(h.documents + 1);
@@ -97,15 +108,19 @@ void TokenFile::check_body(uint64_t tokens, uint64_t checksum, const TokenExpect
     at += bytes;
   }
   const std::string where = path().string();
-  if (hash.digest() != checksum) fail(ErrorKind::data, "{} is damaged: its checksum does not match; {}", where, kRemedy);
-  const bool rising = std::adjacent_find(offsets_.begin(), offsets_.end(), std::greater_equal<>()) == offsets_.end();
+  if (hash.digest() != checksum)
+    fail(ErrorKind::data, "{} is damaged: its checksum does not match; {}", where, kRemedy);
+  const bool rising =
+      std::adjacent_find(offsets_.begin(), offsets_.end(), std::greater_equal<>()) == offsets_.end();
   if (!rising || offsets_.front() != 0 || offsets_.back() != tokens || greatest_mask > 1)
     fail(ErrorKind::data, "{}: the document offsets or the mask are impossible; {}", where, kRemedy);
   if (greatest >= vocab_)
-    fail(ErrorKind::data, "{} holds the token id {}, its own vocabulary has {}; {}", where, greatest, vocab_, kRemedy);
+    fail(ErrorKind::data, "{} holds the token id {}, its own vocabulary has {}; {}", where, greatest, vocab_,
+         kRemedy);
   if (expected.vocab != 0 && greatest >= expected.vocab)
-    fail(ErrorKind::data, "{} holds the token id {}, but the vocabulary of {} has {}; use the model's own tokenizer", where, greatest,
-         expected.model, expected.vocab);
+    fail(ErrorKind::data,
+         "{} holds the token id {}, but the vocabulary of {} has {}; use the model's own tokenizer", where,
+         greatest, expected.model, expected.vocab);
 }
 
 void TokenFile::read(uint64_t first, std::span<int32_t> out) const {

@@ -20,8 +20,8 @@ struct TokenExpectation {
 // Of a Hugging Face folder: its vocabulary, and the XXH3-64 of its tokenizer.json.
 TokenExpectation expect_tokens_of(const std::filesystem::path& model_folder, uint64_t vocab);
 
-// Move-only; all members may be called from several threads at once. Offsets are in RAM (8 bytes a document), ids are read
-// when asked for. Errors: Error(data).
+// Move-only; all members may be called from several threads at once. Offsets are in RAM (8 bytes a document),
+// ids are read when asked for. Errors: Error(data).
 class TokenFile {
  public:
   // Reads the whole file once and checks everything: header, checksum, offsets, every id and mask entry.

@@ -9,7 +9,8 @@ using base::ErrorKind;
 using Json = nlohmann::ordered_json;
 
 Json v4() {
-  return Json::parse(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 96,
+  return Json::parse(
+      R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 96,
     "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100, "max_position_embeddings": 128,
     "rms_norm_eps": 1e-05, "rope_theta": 500000.0, "rope_scaling": null, "hidden_act": "silu", "attention_bias": false,
     "attention_dropout": 0.0, "pretraining_tp": 1, "tie_word_embeddings": true, "torch_dtype": "bfloat16", "bos_token_id": 1,
@@ -26,7 +27,9 @@ Json v5() {
   return json;
 }
 
-HfConfig parse(const Json& json) { return parse_hf_config(json, "config.json"); }
+HfConfig parse(const Json& json) {
+  return parse_hf_config(json, "config.json");
+}
 
 void refuses(const std::string& text, Json json, const std::string& key, const Json& value) {
   json[key] = value;
@@ -53,7 +56,9 @@ TEST(HfConfig, ReadsBothGenerations) {
 
 TEST(HfConfig, FillsWhatMayBeMissing) {
   Json json = v4();
-  for (const char* key : {"num_key_value_heads", "tie_word_embeddings", "torch_dtype", "architectures", "eos_token_id"}) json.erase(key);
+  for (const char* key :
+       {"num_key_value_heads", "tie_word_embeddings", "torch_dtype", "architectures", "eos_token_id"})
+    json.erase(key);
   json["head_dim"] = 32;
   const HfConfig c = parse(json);
   EXPECT_EQ(c.kv_heads, 4);
@@ -73,8 +78,11 @@ TEST(HfConfig, CountsAPadTokenFromTheEnd) {
 }
 
 TEST(HfConfig, ReadsRopeScaling) {
-  const Json llama3 = {{"factor", 8.0}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0},
-                       {"original_max_position_embeddings", 8192}, {"rope_type", "llama3"}};
+  const Json llama3 = {{"factor", 8.0},
+                       {"low_freq_factor", 1.0},
+                       {"high_freq_factor", 4.0},
+                       {"original_max_position_embeddings", 8192},
+                       {"rope_type", "llama3"}};
   Json json = v4();
   json["rope_scaling"] = llama3;
   const HfConfig c = parse(json);
@@ -128,6 +136,8 @@ TEST(HfConfig, RefusesWhatWouldChangeNumbers) {
   refuses("rope_interleaved", v4(), "rope_interleaved", true);
   refuses("sliding_attention", v4(), "layer_types", {"full_attention", "sliding_attention"});
   refuses("not known", v4(), "logit_scale", 0.5);
+  refuses("not known", v4(), "max_length min_length", 1);
+  refuses("not known", v4(), "", 1);
   refuses("not known", v4(), "auto_map", {{"AutoModel", "x.Y"}});
   refuses("disagree", v4(), "dtype", "float32");
   Json mistral = v4();

@@ -11,7 +11,8 @@ namespace {
 namespace fs = std::filesystem;
 using base::ErrorKind;
 
-const char* const kConfig = R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 4, "intermediate_size": 4, "num_hidden_layers": 1,
+const char* const kConfig =
+    R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 4, "intermediate_size": 4, "num_hidden_layers": 1,
   "num_attention_heads": 2, "vocab_size": 8, "rope_theta": 10000.0, "tie_word_embeddings": TIED})";
 
 std::string config(bool tied) {
@@ -31,8 +32,10 @@ struct Raw {
 std::string file_of(const std::vector<Raw>& tensors) {
   std::string json = "{", data;
   for (const Raw& t : tensors) {
-    json += (json.size() > 1 ? "," : "") + ("\"" + t.name + R"(":{"dtype":")" + t.dtype + R"(","shape":)" + t.shape) +
-            ",\"data_offsets\":[" + std::to_string(data.size()) + "," + std::to_string(data.size() + t.bytes.size()) + "]}";
+    json += (json.size() > 1 ? "," : "") +
+            ("\"" + t.name + R"(":{"dtype":")" + t.dtype + R"(","shape":)" + t.shape) +
+            ",\"data_offsets\":[" + std::to_string(data.size()) + "," +
+            std::to_string(data.size() + t.bytes.size()) + "]}";
     data += t.bytes;
   }
   return safetensors_bytes(json + "}", data);
@@ -50,7 +53,9 @@ TEST(HfReader, ReadsRangesOfEveryType) {
     f32[i] = 0.1f * static_cast<float>(i);
     bf16[i] = static_cast<uint16_t>(i);
   }
-  make_folder(dir.path(), {{"w", "F32", "[40000]", bytes_of(f32)}, {"b", "BF16", "[200,200]", bytes_of(bf16)}, {"h", "F16", "[3]", bytes_of(f16)}});
+  make_folder(dir.path(), {{"w", "F32", "[40000]", bytes_of(f32)},
+                           {"b", "BF16", "[200,200]", bytes_of(bf16)},
+                           {"h", "F16", "[3]", bytes_of(f16)}});
   const HfReader reader(dir.path());
   std::vector<float> out(f32.size());
   reader.read("w", 0, out.size(), out.data());
@@ -72,11 +77,15 @@ TEST(HfReader, ReadsRangesOfEveryType) {
 TEST(HfReader, ChecksNamesAndShapes) {
   TempDir dir;
   const std::string zero8(16, '\0');
-  make_folder(dir.path(), {{"a", "BF16", "[8]", zero8}, {"model.layers.0.self_attn.rotary_emb.inv_freq", "F32", "[2]", std::string(8, '\0')}});
+  make_folder(dir.path(),
+              {{"a", "BF16", "[8]", zero8},
+               {"model.layers.0.self_attn.rotary_emb.inv_freq", "F32", "[2]", std::string(8, '\0')}});
   const HfReader reader(dir.path());
   reader.check({{"a", {8}}});
   expect_error(ErrorKind::model, "a is [8], needs [2, 4]", [&] { reader.check({{"a", {2, 4}}}); });
-  expect_error(ErrorKind::model, "lacks 2 tensor(s) that its config.json calls for: b, c", [&] { reader.check({{"a", {8}}, {"b", {1}}, {"c", {1}}}); });
+  expect_error(ErrorKind::model, "lacks 2 tensor(s) that its config.json calls for: b, c", [&] {
+    reader.check({{"a", {8}}, {"b", {1}}, {"c", {1}}});
+  });
   expect_error(ErrorKind::model, "does not have: a", [&] { reader.check({}); });
 
   TempDir other;
@@ -87,16 +96,20 @@ TEST(HfReader, ChecksNamesAndShapes) {
 TEST(HfReader, IgnoresTheHeadOfATiedModelOnly) {
   TempDir tied, untied;
   const std::string w(64, 'w');
-  const std::vector<Raw> tensors = {{"model.embed_tokens.weight", "BF16", "[8,4]", w}, {"lm_head.weight", "BF16", "[8,4]", w}};
+  const std::vector<Raw> tensors = {{"model.embed_tokens.weight", "BF16", "[8,4]", w},
+                                    {"lm_head.weight", "BF16", "[8,4]", w}};
   make_folder(tied.path(), tensors, true);
   HfReader(tied.path()).check({{"model.embed_tokens.weight", {8, 4}}});
   make_folder(tied.path(), {tensors[0], {"lm_head.weight", "BF16", "[8,4]", std::string(64, 'v')}}, true);
   HfReader(tied.path()).check({{"model.embed_tokens.weight", {8, 4}}});  // a warning
   make_folder(untied.path(), tensors, false);
-  expect_error(ErrorKind::model, "lm_head.weight", [&] { HfReader(untied.path()).check({{"model.embed_tokens.weight", {8, 4}}}); });
+  expect_error(ErrorKind::model, "lm_head.weight", [&] {
+    HfReader(untied.path()).check({{"model.embed_tokens.weight", {8, 4}}});
+  });
   make_folder(untied.path(), {tensors[0]}, false);
-  expect_error(ErrorKind::model, "set tie_word_embeddings to true",
-               [&] { HfReader(untied.path()).check({{"model.embed_tokens.weight", {8, 4}}, {"lm_head.weight", {8, 4}}}); });
+  expect_error(ErrorKind::model, "set tie_word_embeddings to true", [&] {
+    HfReader(untied.path()).check({{"model.embed_tokens.weight", {8, 4}}, {"lm_head.weight", {8, 4}}});
+  });
 }
 
 class Sharded : public testing::Test {
@@ -106,7 +119,9 @@ class Sharded : public testing::Test {
     write_file(dir_ / "m1.safetensors", file_of({{"a", "U8", "[1]", "1"}}));
     write_file(dir_ / "m2.safetensors", file_of({{"b", "U8", "[1]", "2"}}));
   }
-  void index(const std::string& map) { write_file(dir_ / "model.safetensors.index.json", "{\"weight_map\":" + map + "}"); }
+  void index(const std::string& map) {
+    write_file(dir_ / "model.safetensors.index.json", "{\"weight_map\":" + map + "}");
+  }
   void refuses(const std::string& text) {
     expect_error(ErrorKind::model, text, [&] { HfReader reader(dir_.path()); });
   }
@@ -133,7 +148,8 @@ TEST_F(Sharded, RefusesAnIndexThatDisagreesWithItsFiles) {
   refuses("b is in both");
   index(R"({"a":"m1.safetensors","b":"m3.safetensors"})");
   refuses("m3.safetensors");
-  for (const char* name : {"\"../m1.safetensors\"", "\"/etc/passwd\"", "\"..\"", "\"\"", "1", "\"m\\u00001\""}) {
+  for (const char* name :
+       {"\"../m1.safetensors\"", "\"/etc/passwd\"", "\"..\"", "\"\"", "1", "\"m\\u00001\""}) {
     index(std::string("{\"a\":") + name + "}");
     refuses("name of a file in that folder");
   }
@@ -157,7 +173,8 @@ TEST(HfReader, SaysWhatIsWrongWithFiles) {
   TempDir dir;
   write_file(dir / "config.json", config(true));
   expect_error(ErrorKind::model, "must be converted to safetensors", [&] { HfReader reader(dir.path()); });
-  write_file(dir / "model.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 2\n");
+  write_file(dir / "model.safetensors",
+             "version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 2\n");
   expect_error(ErrorKind::model, "git lfs pull", [&] { HfReader reader(dir.path()); });
   write_file(dir / "model.safetensors", "");
   expect_error(ErrorKind::model, "at least 8", [&] { HfReader reader(dir.path()); });
@@ -189,7 +206,8 @@ TEST(HfReader, DigestSeesTheModelAndNotItsFiles) {
   const std::string digest = HfReader(dir / "one").digest();
   EXPECT_EQ(digest.size(), 16u);
   EXPECT_EQ(HfReader(dir / "order").digest(), digest);
-  for (const char* other : {"value", "shape", "config"}) EXPECT_NE(HfReader(dir / other).digest(), digest) << other;
+  for (const char* other : {"value", "shape", "config"})
+    EXPECT_NE(HfReader(dir / other).digest(), digest) << other;
 }
 
 TEST(HfReader, ReadsTheTestModels) {

@@ -22,7 +22,9 @@ std::vector<ExpectedTensor> all_tensors(const HfReader& reader) {
 
 // The weights as they were.
 ProduceWeights unchanged(const HfReader& reader) {
-  return [&reader](const std::string& name, uint64_t first, std::span<float> out) { reader.read(name, first, out.size(), out.data()); };
+  return [&reader](const std::string& name, uint64_t first, std::span<float> out) {
+    reader.read(name, first, out.size(), out.data());
+  };
 }
 
 class HfWriterTest : public testing::Test {
@@ -39,19 +41,23 @@ TEST_F(HfWriterTest, UnchangedWeightsGiveEqualFiles) {
     SCOPED_TRACE(model);
     const fs::path source = test_models() / model / "model";
     uint64_t last = 0, total = 0;
-    export_to(model, HfReader(source), {.out = {}, .dtype = "", .piece = 1000, .progress = [&](uint64_t done, uint64_t all) {
-                                          EXPECT_GT(done, last);
-                                          last = done;
-                                          total = all;
-                                        }});
+    export_to(model, HfReader(source),
+              {.out = {}, .dtype = "", .piece = 1000, .progress = [&](uint64_t done, uint64_t all) {
+                 EXPECT_GT(done, last);
+                 last = done;
+                 total = all;
+               }});
     EXPECT_EQ(last, total);
     size_t files = 0;
     for (const auto& entry : fs::directory_iterator(source)) {
       ++files;
       if (entry.path().filename() == "config.json") continue;
-      EXPECT_TRUE(read_file(entry.path()) == read_file(dir_ / model / entry.path().filename())) << entry.path();
+      EXPECT_TRUE(read_file(entry.path()) == read_file(dir_ / model / entry.path().filename()))
+          << entry.path();
     }
-    EXPECT_EQ(static_cast<size_t>(std::distance(fs::directory_iterator(dir_ / model), fs::directory_iterator())), files);
+    EXPECT_EQ(
+        static_cast<size_t>(std::distance(fs::directory_iterator(dir_ / model), fs::directory_iterator())),
+        files);
     EXPECT_FALSE(fs::exists(dir_ / (std::string(model) + ".tmp")));
   }
 }
@@ -59,19 +65,30 @@ TEST_F(HfWriterTest, UnchangedWeightsGiveEqualFiles) {
 TEST_F(HfWriterTest, ConfigGainsTheOtherGenerationsKeysAndKeepsItsText) {
   for (const char* model : {"tied", "untied", "llama3", "biased"}) {
     SCOPED_TRACE(model);
-    const std::string before = read_file(test_models() / model / "model" / "config.json"), after = with_twin_keys(before);
+    const std::string before = read_file(test_models() / model / "model" / "config.json"),
+                      after = with_twin_keys(before);
     const size_t kept = before.find_last_not_of(" \n}") + 1;
     EXPECT_EQ(after.substr(0, kept), before.substr(0, kept));
-    const HfConfig a = parse_hf_config(Json::parse(before), "a"), b = parse_hf_config(Json::parse(after), "b");
+    const HfConfig a = parse_hf_config(Json::parse(before), "a"),
+                   b = parse_hf_config(Json::parse(after), "b");
     EXPECT_EQ(a.rope_theta, b.rope_theta);
     EXPECT_EQ(a.rope_scaling, b.rope_scaling);
     for (const char* key : {"torch_dtype", "dtype", "rope_theta", "rope_scaling", "rope_parameters"})
       EXPECT_TRUE(b.raw.contains(key)) << key;
     EXPECT_EQ(with_twin_keys(after), after);
   }
-  EXPECT_EQ(with_twin_keys(R"({"dtype":"float32","rope_parameters":{"rope_theta":1.5,"rope_type":"default"}})"),
-            R"({"dtype":"float32","rope_parameters":{"rope_theta":1.5,"rope_type":"default"},"torch_dtype": "float32","rope_theta": 1.5,)"
-            R"("rope_scaling": null})");
+  EXPECT_EQ(
+      with_twin_keys(R"({"dtype":"float32","rope_parameters":{"rope_theta":1.5,"rope_type":"default"}})"),
+      R"({"dtype":"float32","rope_parameters":{"rope_theta":1.5,"rope_type":"default"},"torch_dtype": "float32","rope_theta": 1.5,)"
+      R"("rope_scaling": null})");
+}
+
+TEST(ConfigText, ReplacesTheTypeAndNothingElse) {
+  EXPECT_EQ(with_dtype("{\n \"a\": 1e-05, \"torch_dtype\" : \"float32\"}\n", "bfloat16"),
+            "{\n \"a\": 1e-05, \"torch_dtype\" : \"bfloat16\"}\n");
+  EXPECT_EQ(with_dtype(R"({"n":{"dtype":1},"dtype":"float32"})", "bfloat16"),
+            "{\n  \"n\": {\n    \"dtype\": 1\n  },\n  \"dtype\": \"bfloat16\"\n}\n");
+  EXPECT_EQ(with_dtype(R"({"a": 1})", "bfloat16"), R"({"a": 1})");
 }
 
 TEST_F(HfWriterTest, ChangesTheTypeWhenAsked) {
@@ -107,7 +124,8 @@ TEST_F(HfWriterTest, CopiesEverythingButOtherWeights) {
   EXPECT_EQ(read_file(dir_ / "out" / "sub" / "notes.txt"), std::string("a\0b", 3));
   EXPECT_EQ(read_file(dir_ / "out" / "vocab.json"), "linked");
   EXPECT_FALSE(fs::is_symlink(dir_ / "out" / "vocab.json"));
-  for (const char* name : {"pytorch_model.bin", "sub/model.onnx", ".git"}) EXPECT_FALSE(fs::exists(dir_ / "out" / name)) << name;
+  for (const char* name : {"pytorch_model.bin", "sub/model.onnx", ".git"})
+    EXPECT_FALSE(fs::exists(dir_ / "out" / name)) << name;
 }
 
 TEST_F(HfWriterTest, CopiesTensorsThatAreNoParameters) {
@@ -156,7 +174,8 @@ TEST_F(HfWriterTest, LeavesNothingAfterAnError) {
   EXPECT_THROW(writer.write([&](const std::string&, uint64_t, std::span<float> out) {
     std::fill(out.begin(), out.end(), 0.0f);
     if (++calls == 3) throw base::Error(ErrorKind::disk, "the store is gone");
-  }), base::Error);
+  }),
+               base::Error);
   EXPECT_EQ(fs::directory_iterator(dir_.path()), fs::directory_iterator());
 }
 

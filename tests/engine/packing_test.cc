@@ -68,7 +68,8 @@ TEST_F(PackingTest, MaskedTokensAreReadButNotPredicted) {
   EXPECT_EQ(packing.trained(0), 2u);
 }
 
-// Over an epoch, each token is seen at most once, whole documents stay in order, and only the tail is left out.
+// Over an epoch, each token is seen at most once, whole documents stay in order, and only the tail is left
+// out.
 TEST_F(PackingTest, AnEpochSeesEveryTokenButTheTail) {
   const TokenFile& file = make(many_lengths());
   const Packing packing(file, {.seed = 5, .sequence = 64, .shuffle = true});
@@ -121,12 +122,14 @@ TEST_F(PackingTest, ARowDependsOnItsNumberAlone) {
 
 TEST_F(PackingTest, SeedsAndEpochsShuffleDifferently) {
   const TokenFile& file = make(many_lengths());
-  const Packing a(file, {.seed = 1, .sequence = 32, .shuffle = true}), b(file, {.seed = 2, .sequence = 32, .shuffle = true});
+  const Packing a(file, {.seed = 1, .sequence = 32, .shuffle = true}),
+      b(file, {.seed = 2, .sequence = 32, .shuffle = true});
   EXPECT_NE(a.sample(0).tokens, b.sample(0).tokens);
   EXPECT_NE(a.sample(0).tokens, a.sample(a.samples_per_epoch()).tokens);
 }
 
-// The order is part of a run's bits: it must not change with the compiler or the standard library. (Computed apart, in Python.)
+// The order is part of a run's bits: it must not change with the compiler or the standard library. (Computed
+// apart, in Python.)
 TEST_F(PackingTest, TheOrderIsFixedForEver) {
   const Packing packing(make({1, 1, 1, 1, 1, 1, 1, 1}), {.seed = 42, .sequence = 8, .shuffle = true});
   EXPECT_EQ(packing.sample(0).tokens, (std::vector<int32_t>{7, 6, 5, 1, 2, 0, 3, 4}));
@@ -135,8 +138,10 @@ TEST_F(PackingTest, TheOrderIsFixedForEver) {
 
 TEST_F(PackingTest, RefusesRowsThatCannotBe) {
   const TokenFile& file = make({5, 5});
-  expect_error(ErrorKind::data, "fewer than one row", [&] { Packing(file, {.seed = 0, .sequence = 11, .shuffle = true}); });
-  expect_error(ErrorKind::config, "at least 2", [&] { Packing(file, {.seed = 0, .sequence = 1, .shuffle = true}); });
+  expect_error(ErrorKind::data, "fewer than one row",
+               [&] { Packing(file, {.seed = 0, .sequence = 11, .shuffle = true}); });
+  expect_error(ErrorKind::config, "at least 2",
+               [&] { Packing(file, {.seed = 0, .sequence = 1, .shuffle = true}); });
   EXPECT_EQ(Packing(file, {.seed = 0, .sequence = 11, .shuffle = false}).samples_per_epoch(), 1u);
 }
 

@@ -16,8 +16,9 @@ class PrepareTest : public testing::Test {
  protected:
   // The exit code; output and errors go to the file "log".
   int prepare(const std::string& arguments) {
-    const std::string command = find_python().string() + " " + find_tool("prepare.py").string() + " " + arguments + " --out " +
-                                out_.string() + " --json >" + (dir_ / "log").string() + " 2>&1";
+    const std::string command = find_python().string() + " " + find_tool("prepare.py").string() + " " +
+                                arguments + " --out " + out_.string() + " --json >" +
+                                (dir_ / "log").string() + " 2>&1";
     return WEXITSTATUS(std::system(command.c_str()));
   }
   std::string input(const std::string& name, const std::string& text) {
@@ -48,7 +49,8 @@ TEST_F(PrepareTest, CutsTextIntoDocuments) {
   const TokenFile lines = TokenFile::open(out_);
   EXPECT_EQ(lines.documents(), 3u);
   EXPECT_NE(ids(lines, 0).back(), 0);
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(out_.parent_path()), {}), 1);  // no temporary is left
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(out_.parent_path()), {}),
+            1);  // no temporary is left
 }
 
 TEST_F(PrepareTest, RefusesBadInputAndKeepsTheOldFile) {
@@ -71,14 +73,16 @@ TEST_F(PrepareTest, RefusesBadInputAndKeepsTheOldFile) {
 }
 
 TEST_F(PrepareTest, SlowChatsTrainOnTheAssistantAlone) {
-  const std::string chat = R"({"messages": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "God."},)"
-                           R"({"role": "user", "content": "When?"}, {"role": "assistant", "content": "In the beginning."}]})";
+  const std::string chat =
+      R"({"messages": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "God."},)"
+      R"({"role": "user", "content": "When?"}, {"role": "assistant", "content": "In the beginning."}]})";
   const std::filesystem::path marked = test_models() / "tokenizer", plain = dir_ / "plain";
   std::filesystem::copy(marked, plain);
   // The same template without its generation marks: the assistant's part is found by rendering prefixes.
   auto settings = nlohmann::json::parse(read_file(plain / "tokenizer_config.json"));
-  settings["chat_template"] = "{% for m in messages %}{{ m['role'] + ': ' + m['content'] }}{% if m['role'] == 'assistant' %}<|end|>"
-                              "{% endif %}\n{% endfor %}{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}";
+  settings["chat_template"] =
+      "{% for m in messages %}{{ m['role'] + ': ' + m['content'] }}{% if m['role'] == 'assistant' %}<|end|>"
+      "{% endif %}\n{% endfor %}{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}";
   write_file(plain / "tokenizer_config.json", settings.dump());
   for (const auto& tokenizer : {marked, plain}) {
     SCOPED_TRACE(tokenizer);

@@ -29,7 +29,8 @@ TEST(PythonTool, TakesTheChosenInterpreter) {
 
 TEST(PythonTool, SearchesAboveTheProgram) {
   // The test lies in the build folder, inside the source tree.
-  EXPECT_EQ(fs::canonical(find_tool("prepare.py")), fs::canonical(fs::path(SLUICE_SOURCE_DIR) / "tools" / "prepare.py"));
+  EXPECT_EQ(fs::canonical(find_tool("prepare.py")),
+            fs::canonical(fs::path(SLUICE_SOURCE_DIR) / "tools" / "prepare.py"));
   expect_error(ErrorKind::config, "tools/none.py", [] { find_tool("none.py"); });
 }
 
@@ -40,7 +41,8 @@ TEST(PythonTool, BecomesTheProgram) {
   write_file(python, "#!/bin/sh\necho \"$@\" >&2\nexit 3\n");
   fs::permissions(python, fs::perms::owner_all);
   const Variable chosen("SLUICE_PYTHON", python.c_str());
-  EXPECT_EXIT(exec_tool("prepare.py", {"a b", "--out", "c"}), testing::ExitedWithCode(3), "tools/prepare.py a b --out c");
+  EXPECT_EXIT(exec_tool("prepare.py", {"a b", "--out", "c"}), testing::ExitedWithCode(3),
+              "tools/prepare.py a b --out c");
 }
 
 }  // namespace

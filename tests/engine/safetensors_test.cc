@@ -22,8 +22,9 @@ void refuses(const std::string& text, const std::string& file) {
 
 // One tensor with the given fields and data.
 std::string one(const std::string& dtype, const std::string& shape, const std::string& offsets, size_t data) {
-  return safetensors_bytes(R"({"a":{"dtype":)" + dtype + R"(,"shape":)" + shape + R"(,"data_offsets":)" + offsets + "}}",
-                           std::string(data, 'x'));
+  return safetensors_bytes(
+      R"({"a":{"dtype":)" + dtype + R"(,"shape":)" + shape + R"(,"data_offsets":)" + offsets + "}}",
+      std::string(data, 'x'));
 }
 
 TEST(Safetensors, ReadsTensorsInTheOrderOfTheirData) {
@@ -92,14 +93,17 @@ TEST(Safetensors, RefusesMalformedEntries) {
   refuses("3 data_offsets", one(R"("F32")", "[1]", "[0,4,4]", 4));
   refuses("0 data_offsets", one(R"("F32")", "[1]", "[]", 4));
   refuses("lacks", safetensors_bytes(R"({"a":{"dtype":"F32","shape":[1]}})", "1234"));
-  refuses("unknown key", safetensors_bytes(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"x":1}})", "1234"));
-  refuses("control character", safetensors_bytes(R"({"a\u0000b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", "1234"));
+  refuses("unknown key",
+          safetensors_bytes(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"x":1}})", "1234"));
+  refuses("control character",
+          safetensors_bytes(R"({"a\u0000b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", "1234"));
 }
 
 TEST(Safetensors, RefusesDuplicateKeys) {
   const std::string a = R"("a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]})";
   refuses("twice", safetensors_bytes("{" + a + "," + a + "}", "1"));
-  refuses("twice", safetensors_bytes(R"({"a":{"dtype":"U8","dtype":"I8","shape":[1],"data_offsets":[0,1]}})", "1"));
+  refuses("twice",
+          safetensors_bytes(R"({"a":{"dtype":"U8","dtype":"I8","shape":[1],"data_offsets":[0,1]}})", "1"));
   refuses("twice", safetensors_bytes(R"({"__metadata__":{"k":"1","k":"2"}})", ""));
   refuses("twice", safetensors_bytes(R"({"__metadata__":{},"__metadata__":{}})", ""));
 }
@@ -122,8 +126,10 @@ TEST(Safetensors, RefusesRangesThatDoNotFit) {
   refuses("impossible", one(R"("F32")", "[4294967296,4294967296]", "[0,0]", 0));
   refuses("impossible", one(R"("U8")", "[281474976710655,281474976710655,281474976710655]", "[0,1]", 1));
   const std::string a = R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)";
-  refuses("overlap", safetensors_bytes(a + R"("b":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}})", "123456"));
-  refuses("overlap", safetensors_bytes(a + R"("b":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", "1234"));
+  refuses("overlap",
+          safetensors_bytes(a + R"("b":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}})", "123456"));
+  refuses("overlap",
+          safetensors_bytes(a + R"("b":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", "1234"));
   refuses("hole", safetensors_bytes(a + R"("b":{"dtype":"U8","shape":[1],"data_offsets":[5,6]}})", "123456"));
 }
 
@@ -131,7 +137,8 @@ TEST(Safetensors, ReadsManyTensors) {
   std::string json = "{";
   constexpr int kTensors = 50'000;
   for (int i = 0; i < kTensors; ++i)
-    json += (i > 0 ? "," : "") + ("\"t" + std::to_string(i) + R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]})");
+    json += (i > 0 ? "," : "") +
+            ("\"t" + std::to_string(i) + R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]})");
   EXPECT_EQ(parse(safetensors_bytes(json + "}", "")).tensors.size(), static_cast<size_t>(kTensors));
 }
 
@@ -139,9 +146,26 @@ TEST(Safetensors, ReadsManyTensors) {
 TEST(Safetensors, SurvivesMutations) {
   const std::string good = safetensors_bytes(
       R"({"__metadata__":{"format":"pt"},"a":{"dtype":"BF16","shape":[2,2],"data_offsets":[0,8]},)"
-      R"("b":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})", "123456789012");
-  const std::string pieces[] = {"{", "}", "[", "]", ",", ":", "\"", "-", "1", "9999999999999999999", "null", "e5", "\\u0000", "a",
-                                "\"a\"", "data_offsets", std::string(1, '\0'), "\xff"};
+      R"("b":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})",
+      "123456789012");
+  const std::string pieces[] = {"{",
+                                "}",
+                                "[",
+                                "]",
+                                ",",
+                                ":",
+                                "\"",
+                                "-",
+                                "1",
+                                "9999999999999999999",
+                                "null",
+                                "e5",
+                                "\\u0000",
+                                "a",
+                                "\"a\"",
+                                "data_offsets",
+                                std::string(1, '\0'),
+                                "\xff"};
   std::mt19937 random(7);
   int accepted = 0;
   for (int i = 0; i < 30'000; ++i) {
@@ -149,14 +173,23 @@ TEST(Safetensors, SurvivesMutations) {
     for (unsigned n = 1 + random() % 3; n > 0; --n) {
       const size_t at = random() % file.size();
       switch (random() % 4) {
-        case 0: file[at] = static_cast<char>(random()); break;
-        case 1: file.erase(at, 1 + random() % 5); break;
-        case 2: file.insert(at, pieces[random() % std::size(pieces)]); break;
-        default: file.replace(at, 1, pieces[random() % std::size(pieces)]); break;
+        case 0:
+          file[at] = static_cast<char>(random());
+          break;
+        case 1:
+          file.erase(at, 1 + random() % 5);
+          break;
+        case 2:
+          file.insert(at, pieces[random() % std::size(pieces)]);
+          break;
+        default:
+          file.replace(at, 1, pieces[random() % std::size(pieces)]);
+          break;
       }
       if (file.empty()) break;
     }
-    if (random() % 2 == 0 && file.size() > 20) {  // give the header its right length, to get past the first check
+    if (random() % 2 == 0 &&
+        file.size() > 20) {  // give the header its right length, to get past the first check
       const size_t end = file.rfind('}');
       if (end != std::string::npos && end >= 8) file.replace(0, 8, u64_bytes(end - 7));
     }

@@ -23,7 +23,10 @@ class TokenFileTest : public testing::Test {
 
 TEST_F(TokenFileTest, ReadsBothWidthsAndTheMask) {
   for (const uint64_t vocab : {uint64_t{65536}, uint64_t{65537}}) {
-    write_file(path_, TokenBytes{.vocab = vocab, .ids = {1, 65535, 3, 4, 5}, .offsets = {0, 2, 5}, .mask = {0, 1, 1, 0, 1}}.build());
+    write_file(
+        path_,
+        TokenBytes{.vocab = vocab, .ids = {1, 65535, 3, 4, 5}, .offsets = {0, 2, 5}, .mask = {0, 1, 1, 0, 1}}
+            .build());
     const TokenFile file = TokenFile::open(path_);
     EXPECT_EQ(file.documents(), 2u);
     EXPECT_EQ(file.tokens(), 5u);
@@ -76,7 +79,8 @@ TEST_F(TokenFileTest, RefusesDamage) {
   refuses("header of", {.flags = 2});
   refuses("header calls for", {.tokens = 3});
   refuses("header calls for", {.tokens = UINT64_MAX / 2});
-  refuses("header calls for", {.ids = {1, 2}, .offsets = {0, 2}, .tokens = UINT64_MAX, .documents = UINT64_MAX});
+  refuses("header calls for",
+          {.ids = {1, 2}, .offsets = {0, 2}, .tokens = UINT64_MAX, .documents = UINT64_MAX});
 }
 
 TEST_F(TokenFileTest, RefusesEveryFlippedBitAndEveryCut) {
