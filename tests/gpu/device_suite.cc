@@ -190,8 +190,11 @@ TEST_P(DeviceSuite, TheBudgetIsExactToTheByte) {
 }
 
 TEST_P(DeviceSuite, PoisonShowsAMissingWait) {
-  // 1 MB at 10 MB/s: the copy takes 0.1 s, in which a reader that does not wait must see NaN.
-  const auto device = make({.poison = true, .h2d_gb_per_s = 0.01});
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the missing wait is a data race by intent";
+#endif
+  // 1 MB at 4 MB/s: the copy takes 0.25 s, in which a reader that does not wait must see NaN.
+  const auto device = make({.poison = true, .h2d_gb_per_s = 0.004});
   const auto copy = device->create_stream("copy");
   const auto compute = device->create_stream("compute");
   std::vector<float> weights(250000, 1.5f);

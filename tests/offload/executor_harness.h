@@ -38,6 +38,7 @@ class Watch {
     const std::lock_guard lock(mutex_);
     const Op& op = plan_.ops[id.second];
     if (!begun_.insert(id).second) note(id, "began twice");
+    if (id.first >= first_ + 3 && ended_in_[id.first - 3] != plan_.ops.size()) note(id, "began more than three periods ahead");
     for (const Dep& dep : op.deps)
       if (id.first >= first_ + dep.periods && !ended_.contains({id.first - dep.periods, dep.op}))
         note(id, "began before " + plan_.name(dep.op) + " was done");
@@ -63,6 +64,7 @@ class Watch {
     const std::lock_guard lock(mutex_);
     const Op& op = plan_.ops[id.second];
     ended_.insert(id);
+    ++ended_in_[id.first];
     for (const Use& use : op.uses) {
       if (id.first < first_ + use.periods) continue;
       Buffer& buffer = buffers_[{use.ring, plan_.buffer(use, id.first)}];
@@ -134,6 +136,7 @@ class Watch {
   std::map<std::pair<Ring, uint32_t>, uint32_t> users_;     // by acquisition
   std::map<std::pair<Ring, uint32_t>, Buffer> buffers_;     // by number in the ring
   std::set<OpId> begun_, ended_, done_;
+  std::map<uint64_t, size_t> ended_in_;  // operations by period
   std::array<size_t, kLanes> next_{};
   std::array<int, kLanes> at_work_{};
   std::array<uint32_t, kLanes> disk_in_flight_{};
@@ -211,7 +214,7 @@ class FakeHandlers final : public OpHandlers {
         }) {}
 
   bool begin_period(uint64_t period) override {
-    EXPECT_EQ(period, options_.first + begun_periods);
+    EXPECT_EQ(period, options_.first + begun_periods.load());
     if (period == options_.first + options_.periods) return false;
     ++begun_periods;
     return true;
@@ -233,7 +236,7 @@ class FakeHandlers final : public OpHandlers {
   void done(const OpRun& run) override { watch.done({run.period, run.index}); }
 
   Watch watch;
-  uint64_t begun_periods = 0;
+  std::atomic<uint64_t> begun_periods = 0;
   std::function<void(const OpId&)> at_work;  // called by every operation
 
  private:

@@ -4,11 +4,15 @@
 #include <rapidcheck/gtest.h>
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <numeric>
 #include <random>
 
 #include "executor_harness.h"
+#include "offload/plan_builder.h"
 #include "offload/ring_edges.h"
+#include "plan_models.h"
 
 namespace sluice::offload {
 namespace {
@@ -179,6 +183,90 @@ TEST(Executor, RunsGoOnWhereTheLastOneEnded) {
   EXPECT_EQ(machine.executor.run(4), 0u);  // the same executor again: begin_period says no at once
 }
 
+TEST(Executor, AStreamWaitsForTheLastOfItsProducers) {
+  // Compute depends on the copies of this and of the last period, named in either order, and on two copies of one period.
+  for (const bool swapped : {false, true}) {
+    Plan plan = empty_plan();
+    const uint32_t a = add(plan, Lane::h2d);
+    const uint32_t b = add(plan, Lane::h2d);
+    std::vector<Dep> deps{{a, 1}, {a, 0}};
+    if (swapped) std::swap(deps[0], deps[1]);
+    add(plan, Lane::compute, deps);
+    deps = {{a, 0}, {b, 0}};
+    if (swapped) std::swap(deps[0], deps[1]);
+    add(plan, Lane::compute, deps);
+    order_plan(plan);
+    FakeHandlers handlers(plan, {.periods = 5, .jitter_us = 0});
+    handlers.at_work = [&](const OpId& id) {
+      if (plan.ops[id.second].lane == Lane::h2d) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    };
+    Machine machine(plan, handlers);
+    machine.executor.run(0);
+    EXPECT_EQ(joined(handlers.watch.notes()), "");
+  }
+}
+
+TEST(Executor, NoLaneRunsMoreThanThreePeriodsAhead) {
+  // Reads depend on nothing; what they feed, also in later periods, is slow.
+  Plan plan = empty_plan();
+  const uint32_t read = add(plan, Lane::disk_state);
+  add(plan, Lane::update, {{read, 0}, {read, 1}, {read, 2}, {read, 3}});
+  add(plan, Lane::commit, {{1, 2}});
+  order_plan(plan);
+  FakeHandlers handlers(plan, {.periods = 30, .jitter_us = 0, .skip_disk = 1});
+  handlers.at_work = [&](const OpId& id) {
+    if (id.second == 1) std::this_thread::sleep_for(std::chrono::microseconds(500));
+  };
+  Machine machine(plan, handlers);
+  EXPECT_EQ(machine.executor.run(0), 30u);
+  EXPECT_EQ(joined(handlers.watch.notes()), "");
+}
+
+// The smallest pools of weights and gradients, one state tile and one device slot.
+Plan smallest_training_plan(const Layout& layout, PlanOptions options) {
+  for (uint32_t n = 1;; ++n) {
+    options.pools = {.weights = n, .state = 1, .gradients = n, .device_slots = 1};
+    Plan plan = build_train_plan(layout, options);
+    try {
+      check_plan(plan);
+      return plan;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::config || n > 100) throw;
+    }
+  }
+}
+
+TEST(Executor, TrainingPlansRunAtTheSmallestAndTheDefaultPools) {
+  for (const int head : {0, 3})
+    for (const Placement placement : {Placement::none, Placement::forward, Placement::backward, Placement::spread})
+      for (const auto& [weights, state] : {std::pair(Tier::nvme, Tier::nvme), {Tier::none, Tier::nvme}, {Tier::cpu, Tier::cpu}}) {
+        const Layout layout = small_layout(3, 2, head, 3);
+        const PlanOptions options{.micro_batches = 2, .weights = weights, .state = state, .placement = placement};
+        SCOPED_TRACE(fmt::format("head {}, placement {}, weights {}, state {}", head, to_string(placement), to_string(weights),
+                                 to_string(state)));
+        expect_runs(smallest_training_plan(layout, options), {.periods = 4, .jitter_us = 30});
+        expect_runs(build_train_plan(layout, options), {.periods = 4, .jitter_us = 30});
+      }
+}
+
+TEST(Executor, EveryOperationLeavesASpanInTheTrace) {
+  const Plan plan = pipeline(2);
+  FakeHandlers handlers(plan, {.periods = 3});
+  base::Trace trace;
+  Machine machine(plan, handlers, &trace);
+  machine.executor.run(0);
+  const std::string file = testing::TempDir() + "executor_trace.json";
+  trace.write(file);
+  std::ifstream in(file);
+  const std::string json{std::istreambuf_iterator<char>(in), {}};
+  for (uint32_t op = 0; op < plan.ops.size(); ++op) {
+    size_t spans = 0;
+    const std::string name = "\"" + plan.name(op) + "\"";
+    for (size_t at = json.find(name); at != std::string::npos; at = json.find(name, at + 1)) ++spans;
+    EXPECT_EQ(spans, 3u) << name;
+  }
+}
+
 // Runs with a failure at `id`: it is reported once, by name and kind, and nothing runs after run() has returned.
 void expect_failure(const Plan& plan, const OpId& id, bool early) {
   FakeHandlers handlers(plan, {.periods = 3, .jitter_us = 0, .fail = id, .fail_early = early});
@@ -327,16 +415,18 @@ TEST(Executor, StallsOfComputeAreCountedByCause) {
     std::this_thread::sleep_for(std::chrono::milliseconds(ms));
   };
   Machine machine(plan, handlers);
+  const auto begin = std::chrono::steady_clock::now();
   machine.executor.run(0);
+  const double wall = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const ExecutorStats stats = machine.executor.take_stats();
   const auto at = [](Lane lane) { return static_cast<size_t>(lane); };
   EXPECT_GE(stats.busy[at(Lane::disk_weights)], 0.030);
   EXPECT_GE(stats.busy[at(Lane::h2d)], 0.020);
   EXPECT_GE(stats.busy[at(Lane::compute)], 0.010);
-  EXPECT_LT(stats.busy[at(Lane::compute)], 0.030);  // not the time it waited on its stream
   EXPECT_GE(stats.stall_by_lane[at(Lane::disk_weights)], 0.029);
   EXPECT_GE(stats.stall_by_lane[at(Lane::h2d)], 0.019);
-  EXPECT_NEAR(stats.compute_stall, stats.stall_by_lane[at(Lane::disk_weights)] + stats.stall_by_lane[at(Lane::h2d)], 0.005);
+  EXPECT_GE(stats.compute_stall, 0.048);
+  EXPECT_LE(stats.compute_stall + stats.busy[at(Lane::compute)], wall + 1e-9);
   EXPECT_EQ(stats.bytes[at(Lane::compute)], 200u);
   EXPECT_EQ(machine.executor.take_stats().compute_stall, 0);
 }
