@@ -12,9 +12,7 @@ CLI::Option* add_config_options(CLI::App& command, ConfigOptions& options, const
 }
 
 void add_commands(CLI::App& app, Context& context) {
-#ifdef SLUICE_DOCTOR
   add_doctor(app, context);
-#endif
   add_prepare(app, context);
   add_config(app, context);
   add_train(app, context);

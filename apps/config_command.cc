@@ -33,7 +33,13 @@ void print_keys(bool json) {
     fmt::print("{}\n    {}\n    {}{}\n", key.path, key.help, key.allowed,
                value.is_null() || value == configs::Json::array() ? "" : "; default " + configs::show(value));
   }
-  if (json) fmt::print("{}\n", list.dump(2));
+  if (json) {
+    fmt::print("{}\n", list.dump(2));
+  } else {
+    fmt::print(
+        "deepspeed\n    a DeepSpeed config to import, under looser rules; keys given beside it win\n"
+        "    a path, looked up beside the config, or the content in braces\n");
+  }
 }
 
 void print_json(const configs::RunConfig& config) {

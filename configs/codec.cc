@@ -14,6 +14,15 @@ std::optional<std::string> read_text(const Json& value) {
   return text;
 }
 
+// Exact and short: "700MiB", or a plain count when it is no multiple of 1 KiB.
+Json write_bytes(const uint64_t& value) {
+  constexpr std::pair<uint64_t, const char*> kUnits[] = {
+      {1ull << 30, "GiB"}, {1ull << 20, "MiB"}, {1ull << 10, "KiB"}};
+  for (const auto& [unit, name] : kUnits)
+    if (value > 0 && value % unit == 0) return fmt::format("{}{}", value / unit, name);
+  return value;
+}
+
 // A list whose items all pass `read`; a single item may stand without brackets.
 template <class T, class Read>
 std::optional<std::vector<T>> read_list(const Json& value, const Read& read) {
@@ -107,7 +116,7 @@ Codec<uint64_t> bytes(uint64_t low) {
               return {};
             }
           },
-          [](const uint64_t& value) { return Json(value); }};
+          write_bytes};
 }
 
 Codec<uint32_t> layers() {

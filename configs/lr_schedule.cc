@@ -45,7 +45,8 @@ double lr_at(const RunConfig::Scheduler& scheduler, double base_lr, uint64_t ste
     share = rise(scheduler, step);
   } else if (scheduler.type == SchedulerType::warmup_decay) {
     const double length = decay_steps(scheduler);
-    share = std::max(0.0, (static_cast<double>(*scheduler.total_num_steps) - static_cast<double>(step)) / length);
+    share =
+        std::max(0.0, (static_cast<double>(*scheduler.total_num_steps) - static_cast<double>(step)) / length);
   }
   return scheduler.warmup_min_lr + (top - scheduler.warmup_min_lr) * share;
 }

@@ -128,7 +128,7 @@ struct RunConfig {
   using Optimizer = OptimizerOptions;
   using Scheduler = SchedulerOptions;
 
-  std::string name;  // of the config file, without folder and suffix
+  std::string name;  // the config file, as it was given
 
   // world is 1 for now: train_batch_size = micro-batch x accumulation
   std::optional<uint64_t> train_batch_size, train_micro_batch_size_per_gpu, gradient_accumulation_steps;

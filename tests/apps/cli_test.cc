@@ -43,18 +43,26 @@ Result sluice_command(const std::string& arguments) {
   return result;
 }
 
+constexpr const char* kCommands[] = {"doctor", "prepare", "config", "train", "eval", "export", "inspect"};
+
 TEST(Cli, HelpNamesEveryCommand) {
   const Result r = sluice_command("--help");
   EXPECT_EQ(r.code, 0);
   EXPECT_EQ(r.err, "");
-  EXPECT_THAT(r.out, AllOf(HasSubstr("config"), HasSubstr("--version")));
+  EXPECT_THAT(r.out, HasSubstr("--version"));
+  for (const char* command : kCommands) EXPECT_THAT(r.out, HasSubstr(std::string("\n  ") + command + " "));
 }
 
 TEST(Cli, EachCommandHasHelp) {
-  const Result r = sluice_command("config --help");
-  EXPECT_EQ(r.code, 0);
-  EXPECT_THAT(r.out, AllOf(HasSubstr("CONFIG"), HasSubstr("--set"), HasSubstr("--json"),
-                           HasSubstr("--strict"), HasSubstr("--keys")));
+  for (const char* command : kCommands) {
+    const Result r = sluice_command(std::string(command) + " --help");
+    EXPECT_EQ(r.code, 0) << command;
+    EXPECT_EQ(r.err, "") << command;
+    EXPECT_THAT(r.out, AllOf(HasSubstr(std::string("Usage: sluice ") + command), HasSubstr("--json"),
+                             HasSubstr("--strict")))
+        << command;
+  }
+  EXPECT_THAT(sluice_command("train --help").out, AllOf(HasSubstr("CONFIG"), HasSubstr("--set KEY=VALUE")));
 }
 
 TEST(Cli, Version) {

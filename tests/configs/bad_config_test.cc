@@ -32,6 +32,7 @@ TEST(BadConfig, TextThatIsNoConfig) {
       {"{\n \"optimzer\": {}}", {"c.json:2", "unknown key \"optimzer\"", "\"optimizer\""}},
       {"{\"optimizer\": {\"params\": {\"wieght_decay\": 0}}}",
        {"optimizer.params.wieght_decay", "nearest known key is \"optimizer.params.weight_decay\""}},
+      {"{\"deepsped\": 1}", {"nearest known key is \"deepspeed\""}},
       {"{\"lr\": 1e-4}", {"unknown key \"lr\"", "\"optimizer.params.lr\""}},
       {"{\"wall_clock_breakdown\": true}", {"of DeepSpeed has no meaning here", "\"deepspeed\": FILE"}},
       {"{\"run\": 3}", {"run = 3", "section of keys"}},

@@ -52,6 +52,7 @@ TEST(Explain, EachValueHasItsOrigin) {
   };
   EXPECT_EQ(find("run.seed").value, "9");
   EXPECT_EQ(find("run.seed").origin, "--set");
+  EXPECT_EQ(find("aio.block_size").value, "4MiB");
   EXPECT_EQ(find("memory.gpu").value, "auto");
   EXPECT_EQ(find("memory.gpu").origin, "default");
   EXPECT_EQ(find("train_batch_size").value, "6");
