@@ -31,8 +31,8 @@ enum class Ring : uint8_t {
   weights_held,   // host weights tiles that stay from the backward's read until their write
   weights,        // host weights tiles released by their copy or write
   state,          // host state tiles
-  gradients,      // host wire gradient tiles
-  tied_gradients, // host wire gradients of the tied head, kept until the embedding's update
+  gradients,      // wire gradient tiles (on the host; state of tier none: on the device)
+  tied_gradients, // the same, of the tied head's part, kept until the embedding's update
   device_layer,   // device weight slots for layers
   device_big,     // device weight slot for embedding, then head
   device_kept,    // device weight slots of kept blocks (keep_weights, keep_graphs)
