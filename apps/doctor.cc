@@ -57,8 +57,8 @@ Finding vector_finding() {
     if (has) found.emplace_back(name);
   };
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-                      __builtin_cpu_supports("avx512vl");
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   add(avx2, "AVX2");
   add(avx512, "AVX-512");
   add(avx512 && __builtin_cpu_supports("avx512bf16"), "AVX-512 bf16");
@@ -67,7 +67,10 @@ Finding vector_finding() {
   add(info.find(" amx_bf16") != std::string::npos, "AMX bf16");
   finding.value = found.empty() ? "SSE2 only" : fmt::format("{}", fmt::join(found, ", "));
   finding.numbers = {{"avx2", avx2}, {"avx512", avx512}};
-  finding.meaning = fmt::format("The optimizer runs on {} bits; every choice gives the same results.", avx512 ? 512 : avx2 ? 256 : 128);
+  finding.meaning =
+      fmt::format("The optimizer runs on {} bits; every choice gives the same results.", avx512 ? 512
+                                                                                         : avx2 ? 256
+                                                                                                : 128);
   if (!avx2) {
     finding.status = Status::warning;
     finding.fix = "use a processor from after 2015, or a virtual machine type that passes AVX2 through";
@@ -95,7 +98,9 @@ Function* symbol(const Library& library, const char* name) {
   return library ? reinterpret_cast<Function*>(dlsym(library.get(), name)) : nullptr;
 }
 
-std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+std::string version_text(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
 
 Finding driver_finding(const std::string& kernel_module) {
   Finding finding{.section = "GPU", .name = "NVIDIA driver", .value = kernel_module};
@@ -115,10 +120,12 @@ Finding driver_finding(const std::string& kernel_module) {
   if (error != 0 || count_devices(&devices) != 0 || devices == 0) {
     finding.status = Status::warning;
     finding.meaning = fmt::format("libcuda sees no GPU (cuInit says {}).", error);
-    finding.fix = "see nvidia-smi and dmesg; in a container, start it with --gpus all; check CUDA_VISIBLE_DEVICES";
+    finding.fix =
+        "see nvidia-smi and dmesg; in a container, start it with --gpus all; check CUDA_VISIBLE_DEVICES";
     return finding;
   }
-  finding.value += fmt::format("; {} GPU{}, CUDA up to {}", devices, devices == 1 ? "" : "s", version_text(supports));
+  finding.value +=
+      fmt::format("; {} GPU{}, CUDA up to {}", devices, devices == 1 ? "" : "s", version_text(supports));
   finding.numbers = {{"gpus", devices}};
   return finding;
 }
@@ -126,17 +133,22 @@ Finding driver_finding(const std::string& kernel_module) {
 std::vector<Finding> processor_findings() {
   const base::Topology topology = base::detect_topology();
   const size_t nodes = topology.numa_nodes.size();
-  Finding cores{.section = "Processor",
-                .name = "cores",
-                .value = fmt::format("{}: {} cores, {} threads usable, {} NUMA node{}", processor_name(), topology.physical_cores,
-                                     topology.cpus.size(), nodes, nodes == 1 ? "" : "s"),
-                .numbers = {{"physical_cores", topology.physical_cores}, {"threads", topology.cpus.size()}, {"usable_cores", topology.usable_cores()},
-                            {"numa_nodes", nodes}}};
+  Finding cores{
+      .section = "Processor",
+      .name = "cores",
+      .value = fmt::format("{}: {} cores, {} threads usable, {} NUMA node{}", processor_name(),
+                           topology.physical_cores, topology.cpus.size(), nodes, nodes == 1 ? "" : "s"),
+      .numbers = {{"physical_cores", topology.physical_cores},
+                  {"threads", topology.cpus.size()},
+                  {"usable_cores", topology.usable_cores()},
+                  {"numa_nodes", nodes}}};
   if (topology.cpu_quota) {
     cores.numbers["cpu_quota"] = *topology.cpu_quota;
     if (*topology.cpu_quota < topology.physical_cores) {
       cores.status = Status::warning;
-      cores.meaning = fmt::format("The control group grants {:.2f} CPUs: more threads than that are stopped now and then.", *topology.cpu_quota);
+      cores.meaning = fmt::format(
+          "The control group grants {:.2f} CPUs: more threads than that are stopped now and then.",
+          *topology.cpu_quota);
       cores.fix = "raise the container's CPU limit (docker --cpus, Kubernetes limits.cpu)";
     }
   }
@@ -146,7 +158,10 @@ std::vector<Finding> processor_findings() {
 std::vector<Finding> memory_findings() {
   const uint64_t available = base::available_host_memory();
   const base::CgroupLimits limits = base::read_cgroup_limits();
-  Finding memory{.section = "Memory", .name = "available", .value = format_bytes(available), .numbers = {{"available_bytes", static_cast<double>(available)}}};
+  Finding memory{.section = "Memory",
+                 .name = "available",
+                 .value = format_bytes(available),
+                 .numbers = {{"available_bytes", static_cast<double>(available)}}};
   memory.meaning = "Pools, pinned tiles and the emulated device must fit in this.";
   if (limits.memory_limit) {
     memory.value += fmt::format(", of the control group's {}", format_bytes(*limits.memory_limit));
@@ -162,21 +177,29 @@ std::vector<Finding> memory_findings() {
                .meaning = "Buffers ask for huge pages: several times less CPU time for each byte of I/O."};
   if (pages.transparent.empty() || pages.transparent == "never") {
     huge.status = Status::warning;
-    huge.meaning = "Buffers get 4 KiB pages: I/O costs several times the CPU time, and may reach half the rate.";
+    huge.meaning =
+        "Buffers get 4 KiB pages: I/O costs several times the CPU time, and may reach half the rate.";
     huge.fix = "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled";
   }
 
   const io::MemlockReport lock = io::probe_memlock();
-  const auto text = [](const std::optional<uint64_t>& limit) { return limit ? format_bytes(*limit) : std::string("unlimited"); };
+  const auto text = [](const std::optional<uint64_t>& limit) {
+    return limit ? format_bytes(*limit) : std::string("unlimited");
+  };
   Finding memlock{.section = "Memory",
                   .name = "locked memory",
-                  .value = lock.privileged ? "unlimited (CAP_IPC_LOCK)" : fmt::format("{}, may be raised to {}", text(lock.soft), text(lock.hard)),
+                  .value = lock.privileged
+                               ? "unlimited (CAP_IPC_LOCK)"
+                               : fmt::format("{}, may be raised to {}", text(lock.soft), text(lock.hard)),
                   .meaning = "I/O buffers can be registered with io_uring."};
   if (lock.hard) memlock.numbers["hard_limit_bytes"] = static_cast<double>(*lock.hard);
   if (!lock.privileged && lock.hard) {
     memlock.status = Status::warning;
-    memlock.meaning = "Buffers beyond this limit are not registered with io_uring: some 20 % more CPU time for I/O.";
-    memlock.fix = "add '* - memlock unlimited' to /etc/security/limits.d/sluice.conf and log in again; docker: --ulimit memlock=-1";
+    memlock.meaning =
+        "Buffers beyond this limit are not registered with io_uring: some 20 % more CPU time for I/O.";
+    memlock.fix =
+        "add '* - memlock unlimited' to /etc/security/limits.d/sluice.conf and log in again; docker: "
+        "--ulimit memlock=-1";
   }
   return {memory, huge, memlock};
 }
@@ -185,8 +208,12 @@ std::vector<Finding> gpu_findings() {
   std::ifstream module("/proc/driver/nvidia/version");
   std::string line;
   if (!std::getline(module, line))
-    return {{.section = "GPU", .name = "NVIDIA driver", .status = Status::note, .value = "none",
-             .meaning = "Runs use the emulated device, on the CPU.", .fix = "for an NVIDIA GPU, install its driver"}};
+    return {{.section = "GPU",
+             .name = "NVIDIA driver",
+             .status = Status::note,
+             .value = "none",
+             .meaning = "Runs use the emulated device, on the CPU.",
+             .fix = "for an NVIDIA GPU, install its driver"}};
   std::vector<Finding> findings = {driver_finding(line)};
   Finding runtime{.section = "GPU", .name = "CUDA runtime"};
   const Library library = open_first({"libcudart.so.13", "libcudart.so.12", "libcudart.so"});
@@ -211,9 +238,11 @@ std::vector<Finding> kernel_io_findings() {
     finding.meaning = "Disk transfers go through io_uring with registered buffers.";
   } else {
     finding.status = Status::warning;
-    finding.meaning = "Disk transfers use threads with pread and pwrite: the same rate for large blocks, more CPU time.";
+    finding.meaning =
+        "Disk transfers use threads with pread and pwrite: the same rate for large blocks, more CPU time.";
     finding.fix = status.disabled > 0 ? "sudo sysctl kernel.io_uring_disabled=0"
-                                      : "in a container: --security-opt seccomp=unconfined, or a seccomp profile that allows io_uring_*";
+                                      : "in a container: --security-opt seccomp=unconfined, or a seccomp "
+                                        "profile that allows io_uring_*";
   }
   return {finding};
 }
@@ -222,10 +251,15 @@ std::vector<Finding> directory_findings(const std::filesystem::path& directory) 
   const io::DirectoryReport report = io::probe_directory(directory);
   const std::string section = "Directory " + report.path.string();
   if (!report.error.empty())
-    return {{.section = section, .name = "writable", .status = Status::error, .value = report.error,
-             .meaning = "No store can be put here.", .fix = "choose another directory, or see its owner, mode and mount options"}};
+    return {{.section = section,
+             .name = "writable",
+             .status = Status::error,
+             .value = report.error,
+             .meaning = "No store can be put here.",
+             .fix = "choose another directory, or see its owner, mode and mount options"}};
   const io::FileSystemInfo& fs = report.file_system;
-  Finding kind{.section = section, .name = "file system", .value = fmt::format("{} at {}", fs.type, fs.mount_point)};
+  Finding kind{
+      .section = section, .name = "file system", .value = fmt::format("{} at {}", fs.type, fs.mount_point)};
   if (fs.locality == io::Locality::network) {
     kind.status = Status::warning;
     kind.value += ", network or user-space";
@@ -244,21 +278,27 @@ std::vector<Finding> directory_findings(const std::filesystem::path& directory) 
   Finding space{.section = section,
                 .name = "free space",
                 .value = fmt::format("{} of {}", format_bytes(fs.free_bytes), format_bytes(fs.total_bytes)),
-                .meaning = fmt::format("Room for the state of {:.1f} billion parameters (two slots of 12 bytes each), without checkpoints.",
+                .meaning = fmt::format("Room for the state of {:.1f} billion parameters (two slots of 12 "
+                                       "bytes each), without checkpoints.",
                                        static_cast<double>(fs.free_bytes) / 24e9),
-                .numbers = {{"free_bytes", static_cast<double>(fs.free_bytes)}, {"total_bytes", static_cast<double>(fs.total_bytes)}}};
-  Finding direct{.section = section, .name = "direct I/O", .numbers = {{"alignment", static_cast<double>(report.direct_alignment)}}};
+                .numbers = {{"free_bytes", static_cast<double>(fs.free_bytes)},
+                            {"total_bytes", static_cast<double>(fs.total_bytes)}}};
+  Finding direct{.section = section,
+                 .name = "direct I/O",
+                 .numbers = {{"alignment", static_cast<double>(report.direct_alignment)}}};
   if (report.direct) {
     direct.value = fmt::format("works, alignment {} bytes", report.direct_alignment);
   } else {
     direct.status = Status::warning;
     direct.value = "refused";
-    direct.meaning = "Transfers go through the page cache: several times the CPU time, and RAM for the cache.";
+    direct.meaning =
+        "Transfers go through the page cache: several times the CPU time, and RAM for the cache.";
     direct.fix = "use ext4 or xfs on a local drive";
   }
   Finding rate{.section = section, .name = "rate", .meaning = report.rate_note};
   if (report.rate) {
-    rate.value = fmt::format("read {:.2f} GB/s, write {:.2f} GB/s", report.rate->read / 1e9, report.rate->write / 1e9);
+    rate.value =
+        fmt::format("read {:.2f} GB/s, write {:.2f} GB/s", report.rate->read / 1e9, report.rate->write / 1e9);
     rate.numbers = {{"read_bytes_per_s", report.rate->read}, {"write_bytes_per_s", report.rate->write}};
   } else {
     rate.status = Status::note;
@@ -269,10 +309,14 @@ std::vector<Finding> directory_findings(const std::filesystem::path& directory) 
 
 const char* name_of(Finding::Status status) {
   switch (status) {
-    case Finding::Status::ok: return "ok";
-    case Finding::Status::note: return "note";
-    case Finding::Status::warning: return "warning";
-    case Finding::Status::error: return "error";
+    case Finding::Status::ok:
+      return "ok";
+    case Finding::Status::note:
+      return "note";
+    case Finding::Status::warning:
+      return "warning";
+    case Finding::Status::error:
+      return "error";
   }
   return "?";
 }
@@ -298,14 +342,17 @@ void print_json(const std::vector<Finding>& findings) {
                     {"numbers", finding.numbers},
                     {"meaning", finding.meaning},
                     {"fix", finding.fix}});
-  fmt::print("{}\n", nlohmann::json{{"findings", list}}.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+  fmt::print("{}\n", nlohmann::json{{"findings", list}}.dump(2, ' ', false,
+                                                             nlohmann::json::error_handler_t::replace));
 }
 
 }  // namespace
 
 int run_doctor(const DoctorOptions& options) {
   std::vector<Finding> findings;
-  const auto append = [&findings](std::vector<Finding> more) { findings.insert(findings.end(), more.begin(), more.end()); };
+  const auto append = [&findings](std::vector<Finding> more) {
+    findings.insert(findings.end(), more.begin(), more.end());
+  };
   append(processor_findings());
   append(memory_findings());
   append(gpu_findings());

@@ -6,8 +6,9 @@
 namespace sluice::apps {
 
 struct DoctorOptions {
-  std::vector<std::filesystem::path> dirs;  // to look at as places for slot files; a temporary file is written in each
-  bool json = false;                        // one JSON document on standard output
+  std::vector<std::filesystem::path>
+      dirs;           // to look at as places for slot files; a temporary file is written in each
+  bool json = false;  // one JSON document on standard output
 };
 
 // The exit code: 0, or that of a disk error when one of the directories cannot be used.

@@ -33,8 +33,9 @@ void tighten(std::optional<T>& limit, T value) {
   limit = limit ? std::min(*limit, value) : value;
 }
 
-// The group's folder below a hierarchy's mount point and all above it, up to the mount point. A container may see its
-// own group mounted as the root while its name is the host's: folders that are not there are left out.
+// The group's folder below a hierarchy's mount point and all above it, up to the mount point. A container may
+// see its own group mounted as the root while its name is the host's: folders that are not there are left
+// out.
 std::vector<fs::path> folders(const fs::path& mount, const fs::path& group) {
   std::vector<fs::path> found;
   for (fs::path name = group.lexically_normal().relative_path();; name = name.parent_path()) {
@@ -68,7 +69,7 @@ void read_cpu_v2(const fs::path& folder, CgroupLimits& limits) {
 void read_cpu_v1(const fs::path& folder, CgroupLimits& limits) {
   const std::optional<uint64_t> quota = read_number(folder / "cpu.cfs_quota_us");
   const std::optional<uint64_t> period = read_number(folder / "cpu.cfs_period_us");
-  if (quota && period && *quota > 0 && *quota < kUnlimited && *period > 0)
+  if (quota && period && *quota > 0 && *quota<kUnlimited&& * period> 0)
     tighten(limits.cpus, static_cast<double>(*quota) / static_cast<double>(*period));
 }
 
@@ -76,7 +77,8 @@ bool has_controller(const std::string& controllers, const std::string& name) {
   return ("," + controllers + ",").find("," + name + ",") != std::string::npos;
 }
 
-// Where version 1 mounts a set of controllers: usually under their joined names, sometimes under a single one.
+// Where version 1 mounts a set of controllers: usually under their joined names, sometimes under a single
+// one.
 fs::path mount_v1(const fs::path& cgroup, const std::string& controllers, const std::string& name) {
   std::error_code error;
   return fs::is_directory(cgroup / controllers, error) ? cgroup / controllers : cgroup / name;
@@ -91,7 +93,9 @@ CgroupLimits read_cgroup_limits(const fs::path& root) {
   for (std::string line; std::getline(in, line);) {  // "4:memory:/name", version 2: "0::/name"
     std::istringstream fields(line);
     std::string id, controllers, group;
-    if (!std::getline(fields, id, ':') || !std::getline(fields, controllers, ':') || !std::getline(fields, group)) continue;
+    if (!std::getline(fields, id, ':') || !std::getline(fields, controllers, ':') ||
+        !std::getline(fields, group))
+      continue;
     if (controllers.empty()) {
       std::error_code error;
       const bool hybrid = fs::is_directory(cgroup / "unified", error);
@@ -101,9 +105,11 @@ CgroupLimits read_cgroup_limits(const fs::path& root) {
       }
     }
     if (has_controller(controllers, "memory"))
-      for (const fs::path& folder : folders(mount_v1(cgroup, controllers, "memory"), group)) read_memory(folder, kMemoryV1, limits);
+      for (const fs::path& folder : folders(mount_v1(cgroup, controllers, "memory"), group))
+        read_memory(folder, kMemoryV1, limits);
     if (has_controller(controllers, "cpu"))
-      for (const fs::path& folder : folders(mount_v1(cgroup, controllers, "cpu"), group)) read_cpu_v1(folder, limits);
+      for (const fs::path& folder : folders(mount_v1(cgroup, controllers, "cpu"), group))
+        read_cpu_v1(folder, limits);
   }
   return limits;
 }

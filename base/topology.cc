@@ -39,7 +39,8 @@ Cpuset usable_cpuset(hwloc_topology_t topology) {
 
 std::vector<unsigned> indices(hwloc_const_bitmap_t set) {
   std::vector<unsigned> found;
-  for (int i = hwloc_bitmap_first(set); i >= 0; i = hwloc_bitmap_next(set, i)) found.push_back(static_cast<unsigned>(i));
+  for (int i = hwloc_bitmap_first(set); i >= 0; i = hwloc_bitmap_next(set, i))
+    found.push_back(static_cast<unsigned>(i));
   return found;
 }
 
@@ -65,7 +66,8 @@ Topology detect_topology() {
   result.cpus = indices(usable.get());
   if (result.cpus.empty()) result.cpus = {0};
   result.physical_cores = count_cores(topology.get(), usable.get());
-  if (result.physical_cores == 0) result.physical_cores = static_cast<unsigned>(result.cpus.size());  // some sandboxes hide cores
+  if (result.physical_cores == 0)
+    result.physical_cores = static_cast<unsigned>(result.cpus.size());  // some sandboxes hide cores
   result.cpu_quota = read_cgroup_limits().cpus;
   hwloc_obj_t node = nullptr;
   while ((node = hwloc_get_next_obj_by_type(topology.get(), HWLOC_OBJ_NUMANODE, node)) != nullptr) {

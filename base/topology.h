@@ -7,15 +7,15 @@
 namespace sluice::base {
 
 struct NumaNode {
-  unsigned index = 0;         // of the system
-  uint64_t memory_bytes = 0;  // installed
+  unsigned index = 0;          // of the system
+  uint64_t memory_bytes = 0;   // installed
   std::vector<unsigned> cpus;  // of those in Topology::cpus
 };
 
 struct Topology {
-  std::vector<unsigned> cpus;       // logical ones, as affinity and cpusets allow; ascending, never empty
-  unsigned physical_cores = 1;      // that have at least one of these
-  std::optional<double> cpu_quota;  // CPU seconds per second that the control group grants
+  std::vector<unsigned> cpus;        // logical ones, as affinity and cpusets allow; ascending, never empty
+  unsigned physical_cores = 1;       // that have at least one of these
+  std::optional<double> cpu_quota;   // CPU seconds per second that the control group grants
   std::vector<NumaNode> numa_nodes;  // at least one
 
   // Threads that compute at full speed: physical cores, less when the quota is smaller; at least 1.

@@ -21,12 +21,13 @@ using base::fail;
 void sync_directory(const std::filesystem::path& directory, FileObserver* observer) {
   const std::filesystem::path& name = directory.empty() ? std::filesystem::path(".") : directory;
   const int fd = ::open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) fail(ErrorKind::disk, "cannot open folder {} to flush it: {}", name.string(), errno_text(errno));
+  if (fd < 0)
+    fail(ErrorKind::disk, "cannot open folder {} to flush it: {}", name.string(), errno_text(errno));
   const int error = fsync(fd) == 0 ? 0 : errno;
   ::close(fd);
   if (error != 0)
-    fail(ErrorKind::disk, "flushing folder {} failed: {}{}. Names in it may not survive a power cut", name.string(),
-         errno_text(error), errno_advice(error, name, 0));
+    fail(ErrorKind::disk, "flushing folder {} failed: {}{}. Names in it may not survive a power cut",
+         name.string(), errno_text(error), errno_advice(error, name, 0));
   if (observer != nullptr) observer->directory_synced(name);
 }
 

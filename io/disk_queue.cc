@@ -44,8 +44,10 @@ std::unique_ptr<DiskQueue> make_queue(QueueKind kind, const QueueOptions& option
   const UringStatus status = probe_uring();
   if (status.usable()) return make_uring_queue(options);
   if (kind == QueueKind::uring || options.strict)
-    fail(ErrorKind::disk, "io_uring cannot be used: {}. SLUICE_IO=threads works everywhere", status.explanation());
-  spdlog::warn("io_uring cannot be used: {}. Falling back to threads with pread and pwrite", status.explanation());
+    fail(ErrorKind::disk, "io_uring cannot be used: {}. SLUICE_IO=threads works everywhere",
+         status.explanation());
+  spdlog::warn("io_uring cannot be used: {}. Falling back to threads with pread and pwrite",
+               status.explanation());
   return make_thread_queue(options);
 }
 

@@ -19,12 +19,15 @@ using Clock = std::chrono::steady_clock;
 constexpr uint64_t kBlock = 4 << 20;
 constexpr unsigned kDepth = 8;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 // Keeps kDepth blocks in flight until the time is over, going round the file. Bytes per second.
 class Burst {
  public:
-  Burst(DiskQueue& queue, const File& file, const base::Arena& memory) : queue_(queue), file_(file), memory_(memory), blocks_(file.size() / kBlock) {}
+  Burst(DiskQueue& queue, const File& file, const base::Arena& memory)
+      : queue_(queue), file_(file), memory_(memory), blocks_(file.size() / kBlock) {}
 
   double run(IoOp op, double seconds) {
     const auto start = Clock::now();
@@ -46,12 +49,14 @@ class Burst {
   void submit(IoOp op, uint64_t index, std::unique_lock<std::mutex>& lock) {
     ++in_flight_;
     lock.unlock();
-    queue_.submit({op, &file_, memory_.data() + index % (2 * kDepth) * kBlock, kBlock, index % blocks_ * kBlock}, [this](std::exception_ptr error) {
-      const std::lock_guard done(mutex_);
-      --in_flight_;
-      if (error && !error_) error_ = std::move(error);
-      room_.notify_one();
-    });
+    queue_.submit(
+        {op, &file_, memory_.data() + index % (2 * kDepth) * kBlock, kBlock, index % blocks_ * kBlock},
+        [this](std::exception_ptr error) {
+          const std::lock_guard done(mutex_);
+          --in_flight_;
+          if (error && !error_) error_ = std::move(error);
+          room_.notify_one();
+        });
     lock.lock();
   }
 

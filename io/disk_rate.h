@@ -5,8 +5,8 @@
 
 namespace sluice::io {
 
-// Overwrites the file with random bytes for about `seconds`, then reads it for as long, through the queue that a run would
-// use (SLUICE_IO). The file is some multiple of 4 MiB. Error(disk) when a transfer fails.
+// Overwrites the file with random bytes for about `seconds`, then reads it for as long, through the queue
+// that a run would use (SLUICE_IO). The file is some multiple of 4 MiB. Error(disk) when a transfer fails.
 DiskRate measure_rate(const File& file, double seconds);
 
 }  // namespace sluice::io

@@ -20,13 +20,18 @@ using Kind = FaultRule::Kind;
 
 std::exception_ptr injected_error(const IoRequest& request, int error) {
   return std::make_exception_ptr(base::Error(
-      base::ErrorKind::disk, fmt::format("{} of {} bytes at offset {} of {} failed: {} (injected)",
-                                         request.op == IoOp::read ? "read" : request.op == IoOp::write ? "write" : "sync",
-                                         request.bytes, request.offset, request.file->path().string(), errno_text(error))));
+      base::ErrorKind::disk,
+      fmt::format("{} of {} bytes at offset {} of {} failed: {} (injected)",
+                  request.op == IoOp::read    ? "read"
+                  : request.op == IoOp::write ? "write"
+                                              : "sync",
+                  request.bytes, request.offset, request.file->path().string(), errno_text(error))));
 }
 
 // So that `done` is called by a thread of the queue, as it must be, though nothing is transferred.
-IoRequest nothing(const IoRequest& request) { return {.op = IoOp::read, .file = request.file}; }
+IoRequest nothing(const IoRequest& request) {
+  return {.op = IoOp::read, .file = request.file};
+}
 
 IoRequest first_half(const IoRequest& request) {
   if (request.op == IoOp::sync) return nothing(request);
@@ -48,7 +53,8 @@ struct FaultyQueue::Impl {
     uint64_t seen = 0;
   };
 
-  Impl(std::unique_ptr<DiskQueue> wrapped, FaultyOptions given) : inner(std::move(wrapped)), options(std::move(given)), random(options.seed) {}
+  Impl(std::unique_ptr<DiskQueue> wrapped, FaultyOptions given)
+      : inner(std::move(wrapped)), options(std::move(given)), random(options.seed) {}
 
   // The rule that fits this request, if any. Locked.
   std::optional<Kind> match(const IoRequest& request) {
@@ -74,16 +80,23 @@ struct FaultyQueue::Impl {
     }
     if (!kind) return inner->submit(request, std::move(done));
     switch (*kind) {
-      case Kind::io_error: return fail(nothing(request), injected_error(request, EIO), std::move(done));
-      case Kind::no_space: return fail(nothing(request), injected_error(request, ENOSPC), std::move(done));
-      case Kind::short_then_error: return fail(first_half(request), injected_error(request, EIO), std::move(done));
-      case Kind::lost_write: return inner->submit(nothing(request), std::move(done));
-      case Kind::bit_flip: return flip(request, dice, std::move(done));
+      case Kind::io_error:
+        return fail(nothing(request), injected_error(request, EIO), std::move(done));
+      case Kind::no_space:
+        return fail(nothing(request), injected_error(request, ENOSPC), std::move(done));
+      case Kind::short_then_error:
+        return fail(first_half(request), injected_error(request, EIO), std::move(done));
+      case Kind::lost_write:
+        return inner->submit(nothing(request), std::move(done));
+      case Kind::bit_flip:
+        return flip(request, dice, std::move(done));
     }
   }
 
   void fail(const IoRequest& instead, std::exception_ptr error, IoDone done) {
-    inner->submit(instead, [error = std::move(error), done = std::move(done)](const std::exception_ptr&) { done(error); });
+    inner->submit(instead, [error = std::move(error), done = std::move(done)](const std::exception_ptr&) {
+      done(error);
+    });
   }
 
   void flip(const IoRequest& request, uint64_t dice, IoDone done) {
@@ -91,16 +104,18 @@ struct FaultyQueue::Impl {
     const size_t at = dice / 8 % request.bytes;
     const auto bit = static_cast<std::byte>(1u << dice % 8);
     if (request.op == IoOp::read)
-      return inner->submit(request, [data = request.data, at, bit, done = std::move(done)](std::exception_ptr error) {
-        data[at] ^= bit;
-        done(std::move(error));
-      });
+      return inner->submit(request,
+                           [data = request.data, at, bit, done = std::move(done)](std::exception_ptr error) {
+                             data[at] ^= bit;
+                             done(std::move(error));
+                           });
     const auto copy = std::make_shared<base::Arena>(request.bytes, "a faulty write");
     std::memcpy(copy->data(), request.data, request.bytes);
     copy->data()[at] ^= bit;
     IoRequest other = request;
     other.data = copy->data();
-    inner->submit(other, [copy, done = std::move(done)](std::exception_ptr error) { done(std::move(error)); });
+    inner->submit(other,
+                  [copy, done = std::move(done)](std::exception_ptr error) { done(std::move(error)); });
   }
 
   // Thread: lets held requests go when they are due.
@@ -111,7 +126,8 @@ struct FaultyQueue::Impl {
         changed.wait(lock);
         continue;
       }
-      const auto next = std::min_element(held.begin(), held.end(), [](const Held& a, const Held& b) { return a.due < b.due; });
+      const auto next = std::min_element(held.begin(), held.end(),
+                                         [](const Held& a, const Held& b) { return a.due < b.due; });
       if (const Clock::time_point due = next->due; due > Clock::now()) {
         changed.wait_until(lock, due);
         continue;
@@ -169,7 +185,8 @@ uint64_t FaultyQueue::injected() const {
 
 void FaultyQueue::submit(const IoRequest& request, IoDone done) {
   SLUICE_CHECK(request.file != nullptr && request.file->valid() && request.bytes % kAlignment == 0 &&
-                   request.offset % kAlignment == 0 && reinterpret_cast<uintptr_t>(request.data) % kAlignment == 0,
+                   request.offset % kAlignment == 0 &&
+                   reinterpret_cast<uintptr_t>(request.data) % kAlignment == 0,
                "misaligned request, or a closed file");
   IoDone counted = [impl = impl_.get(), done = std::move(done)](std::exception_ptr error) {
     if (error) {
@@ -184,7 +201,8 @@ void FaultyQueue::submit(const IoRequest& request, IoDone done) {
     const std::lock_guard lock(impl_->mutex);
     ++impl_->outstanding;
     if (impl_->thread.joinable()) {
-      const auto delay = std::chrono::microseconds(impl_->random() % (static_cast<uint64_t>(impl_->options.max_delay.count()) + 1));
+      const auto delay = std::chrono::microseconds(
+          impl_->random() % (static_cast<uint64_t>(impl_->options.max_delay.count()) + 1));
       impl_->held.push_back({Clock::now() + delay, request, std::move(counted)});
       impl_->changed.notify_all();
       return;
@@ -193,7 +211,9 @@ void FaultyQueue::submit(const IoRequest& request, IoDone done) {
   impl_->forward(request, std::move(counted));
 }
 
-void FaultyQueue::register_memory(std::span<const std::span<std::byte>> regions) { impl_->inner->register_memory(regions); }
+void FaultyQueue::register_memory(std::span<const std::span<std::byte>> regions) {
+  impl_->inner->register_memory(regions);
+}
 
 void FaultyQueue::drain() {
   {
@@ -210,6 +230,8 @@ QueueStats FaultyQueue::stats() const {
   return stats;
 }
 
-std::string FaultyQueue::describe() const { return "faulty, around " + impl_->inner->describe(); }
+std::string FaultyQueue::describe() const {
+  return "faulty, around " + impl_->inner->describe();
+}
 
 }  // namespace sluice::io

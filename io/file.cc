@@ -38,9 +38,13 @@ AlignedBuffer aligned_buffer(size_t bytes) {
   return AlignedBuffer(static_cast<std::byte*>(p));
 }
 
-bool is_aligned(uint64_t value) { return value % kAlignment == 0; }
+bool is_aligned(uint64_t value) {
+  return value % kAlignment == 0;
+}
 
-uint64_t round_down(uint64_t value) { return value / kAlignment * kAlignment; }
+uint64_t round_down(uint64_t value) {
+  return value / kAlignment * kAlignment;
+}
 
 bool in_memory_file_system(int fd) {
   struct statfs info {};
@@ -55,8 +59,8 @@ size_t read_up_to(const File& file, std::byte* data, size_t bytes, uint64_t offs
     const ssize_t got = pread(file.fd(), data + done, bytes - done, static_cast<off_t>(offset + done));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0)
-      fail(ErrorKind::disk, "reading {} at {} of {} failed: {}{}", format_bytes(bytes), offset, file.path().string(),
-           errno_text(errno), errno_advice(errno, file.path(), bytes));
+      fail(ErrorKind::disk, "reading {} at {} of {} failed: {}{}", format_bytes(bytes), offset,
+           file.path().string(), errno_text(errno), errno_advice(errno, file.path(), bytes));
     if (got == 0) break;
     done += static_cast<size_t>(got);
     if (file.direct() && !is_aligned(done)) break;  // only the end of the file leaves a part of a page
@@ -68,11 +72,13 @@ void write_all(const File& file, const std::byte* data, size_t bytes, uint64_t o
   for (size_t done = 0; done < bytes;) {
     const ssize_t put = pwrite(file.fd(), data + done, bytes - done, static_cast<off_t>(offset + done));
     if (put < 0 && errno == EINTR) continue;
-    const size_t kept = put <= 0 ? 0 : file.direct() ? round_down(static_cast<uint64_t>(put)) : static_cast<size_t>(put);
+    const size_t kept = put <= 0        ? 0
+                        : file.direct() ? round_down(static_cast<uint64_t>(put))
+                                        : static_cast<size_t>(put);
     if (kept == 0) {
       const int error = put < 0 ? errno : EIO;
-      fail(ErrorKind::disk, "writing {} at {} of {} failed: {}{}", format_bytes(bytes), offset, file.path().string(),
-           errno_text(error), errno_advice(error, file.path(), bytes));
+      fail(ErrorKind::disk, "writing {} at {} of {} failed: {}{}", format_bytes(bytes), offset,
+           file.path().string(), errno_text(error), errno_advice(error, file.path(), bytes));
     }
     done += kept;
   }
@@ -114,8 +120,8 @@ File File::open_flags(const std::filesystem::path& path, int flags, const FileOp
   if (!direct && options.direct && errno == EINVAL && (flags & O_CREAT) != 0) ::unlink(path.c_str());
   if (!direct && (!options.direct || errno == EINVAL)) fd = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
   if (fd < 0)
-    fail(ErrorKind::disk, "cannot {} {}: {}{}", (flags & O_CREAT) != 0 ? "create" : "open", path.string(), errno_text(errno),
-         errno_advice(errno, path.parent_path(), 0));
+    fail(ErrorKind::disk, "cannot {} {}: {}{}", (flags & O_CREAT) != 0 ? "create" : "open", path.string(),
+         errno_text(errno), errno_advice(errno, path.parent_path(), 0));
   File file(fd, path, options.observer);
   if (direct) file.settle_direct();
   return file;
@@ -167,8 +173,8 @@ void File::allocate(uint64_t bytes) const {
   if (error == EOPNOTSUPP || error == ENOSYS) return zero_fill(bytes);
   if (error != 0) {
     std::ignore = ftruncate(fd_, 0);  // what was allocated before the disk was full is not "had" by us
-    fail(ErrorKind::disk, "cannot allocate {} for {}: {}{}", format_bytes(bytes), path_.string(), errno_text(error),
-         errno_advice(error, path_, bytes));
+    fail(ErrorKind::disk, "cannot allocate {} for {}: {}{}", format_bytes(bytes), path_.string(),
+         errno_text(error), errno_advice(error, path_, bytes));
   }
 }
 
@@ -196,7 +202,8 @@ bool File::try_lock(LockMode mode) const {
   while (flock(fd_, operation) != 0) {
     if (errno == EWOULDBLOCK) return false;
     if (errno != EINTR)
-      fail(ErrorKind::disk, "cannot lock {}: {}. The file system may not support flock", path_.string(), errno_text(errno));
+      fail(ErrorKind::disk, "cannot lock {}: {}. The file system may not support flock", path_.string(),
+           errno_text(errno));
   }
   return true;
 }
@@ -208,7 +215,8 @@ void File::read_at(uint64_t offset, std::span<std::byte> out) const {
   if (straight) {
     done = read_up_to(*this, out.data(), out.size(), offset);
   } else {
-    const size_t capacity = std::min<size_t>(kBounceBytes, base::round_up(out.size() + kAlignment, kAlignment));
+    const size_t capacity =
+        std::min<size_t>(kBounceBytes, base::round_up(out.size() + kAlignment, kAlignment));
     const AlignedBuffer bounce = aligned_buffer(capacity);
     while (done < out.size()) {
       const uint64_t begin = round_down(offset + done);
@@ -223,13 +231,15 @@ void File::read_at(uint64_t offset, std::span<std::byte> out) const {
     }
   }
   if (done < out.size())
-    fail(ErrorKind::disk, "{} is too short: need {} bytes at {}, the file has {}. It was cut off, or is not what it seems",
+    fail(ErrorKind::disk,
+         "{} is too short: need {} bytes at {}, the file has {}. It was cut off, or is not what it seems",
          path_.string(), out.size(), offset, size());
 }
 
 void File::write_at(uint64_t offset, std::span<const std::byte> data) const {
   if (const uint64_t have = size(); offset > have || data.size() > have - offset)
-    fail(ErrorKind::disk, "write past the end of {}: {} bytes at {}, the file has {}", path_.string(), data.size(), offset, have);
+    fail(ErrorKind::disk, "write past the end of {}: {} bytes at {}, the file has {}", path_.string(),
+         data.size(), offset, have);
   const uint64_t token = observer_ != nullptr ? observer_->write_begins(*this, offset, data) : 0;
   const bool straight = !direct() || (is_aligned(offset) && is_aligned(data.size()) &&
                                       is_aligned(reinterpret_cast<uintptr_t>(data.data())));
@@ -262,8 +272,8 @@ void File::write_bounced(uint64_t offset, std::span<const std::byte> data) const
 void File::sync() const {
   const uint64_t token = observer_ != nullptr ? observer_->sync_begins(*this) : 0;
   if (fdatasync(fd_) != 0)
-    fail(ErrorKind::disk, "flushing {} failed: {}{}. What was written since the last flush may be lost", path_.string(),
-         errno_text(errno), errno_advice(errno, path_, 0));
+    fail(ErrorKind::disk, "flushing {} failed: {}{}. What was written since the last flush may be lost",
+         path_.string(), errno_text(errno), errno_advice(errno, path_, 0));
   if (observer_ != nullptr) observer_->sync_ended(token);
 }
 

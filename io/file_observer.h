@@ -9,18 +9,19 @@ namespace sluice::io {
 
 class File;
 
-// Given to File::open and File::create (FileOptions::observer) and to the functions of io/directory.h; then it is told of
-// everything that this process changes through them: File::write_at and sync as well as writes and syncs that a DiskQueue
-// carries out on that File. Production code passes null and pays one comparison.
+// Given to File::open and File::create (FileOptions::observer) and to the functions of io/directory.h; then
+// it is told of everything that this process changes through them: File::write_at and sync as well as writes
+// and syncs that a DiskQueue carries out on that File. Production code passes null and pays one comparison.
 //
-// A write or sync is a pair of calls; the token of the first names it in the second. A failed one is never ended. Calls
-// come from several threads at once; implementations lock, are quick and do not throw. Must outlive the files.
-// The one implementation is PowerCutRecorder (io/power_cut.h).
+// A write or sync is a pair of calls; the token of the first names it in the second. A failed one is never
+// ended. Calls come from several threads at once; implementations lock, are quick and do not throw. Must
+// outlive the files. The one implementation is PowerCutRecorder (io/power_cut.h).
 class FileObserver {
  public:
   virtual ~FileObserver() = default;
 
-  virtual void created(const File& file, uint64_t bytes) = 0;  // the name exists, the content is zeros, nothing is durable
+  // The name exists, the content is zeros, nothing is durable.
+  virtual void created(const File& file, uint64_t bytes) = 0;
   virtual uint64_t write_begins(const File& file, uint64_t offset, std::span<const std::byte> data) = 0;
   virtual void write_ended(uint64_t token) = 0;
   virtual uint64_t sync_begins(const File& file) = 0;

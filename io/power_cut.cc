@@ -18,7 +18,9 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t kPage = 4096;  // what a drive writes in one piece
 
-std::pair<uint64_t, uint64_t> inode(const struct stat& info) { return {info.st_dev, info.st_ino}; }
+std::pair<uint64_t, uint64_t> inode(const struct stat& info) {
+  return {info.st_dev, info.st_ino};
+}
 
 std::string read_whole(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
@@ -69,12 +71,14 @@ size_t PowerCutRecorder::events() const {
 }
 
 std::string PowerCutRecorder::describe(size_t cut) const {
-  constexpr const char* kNames[] = {"create", "write", "sync", "make folder", "sync folder", "rename", "link", "remove"};
+  constexpr const char* kNames[] = {"create",      "write",  "sync", "make folder",
+                                    "sync folder", "rename", "link", "remove"};
   const std::lock_guard lock(mutex_);
   for (const Event& event : events_)
     if (event.begin + 1 == cut || event.end + 1 == cut)
-      return fmt::format("after {} of {} {} of {} ({} bytes at {})", event.begin + 1 == cut ? "begin" : "end", cut,
-                         kNames[static_cast<size_t>(event.kind)], event.path.string(), event.data.size(), event.offset);
+      return fmt::format("after {} of {} {} of {} ({} bytes at {})", event.begin + 1 == cut ? "begin" : "end",
+                         cut, kNames[static_cast<size_t>(event.kind)], event.path.string(), event.data.size(),
+                         event.offset);
   return "before the first event";
 }
 
@@ -124,13 +128,17 @@ uint64_t PowerCutRecorder::write_begins(const File& file, uint64_t offset, std::
                 .data = std::string(reinterpret_cast<const char*>(data.data()), data.size()),
                 .path = relative(file.path())});
 }
-void PowerCutRecorder::write_ended(uint64_t token) { end(token); }
+void PowerCutRecorder::write_ended(uint64_t token) {
+  end(token);
+}
 
 uint64_t PowerCutRecorder::sync_begins(const File& file) {
   const std::lock_guard lock(mutex_);
   return begin({.kind = Kind::sync, .file = file_index(file), .path = relative(file.path())});
 }
-void PowerCutRecorder::sync_ended(uint64_t token) { end(token); }
+void PowerCutRecorder::sync_ended(uint64_t token) {
+  end(token);
+}
 
 void PowerCutRecorder::directory_made(const fs::path& directory) {
   const std::lock_guard lock(mutex_);
@@ -155,7 +163,8 @@ void PowerCutRecorder::removed(const fs::path& path) {
 
 bool PowerCutRecorder::synced_after(const Event& event, size_t cut) const {
   return std::any_of(events_.begin(), events_.end(), [&](const Event& sync) {
-    return sync.kind == Kind::sync && sync.file == event.file && event.end != kNever && sync.begin > event.end && sync.end < cut;
+    return sync.kind == Kind::sync && sync.file == event.file && event.end != kNever &&
+           sync.begin > event.end && sync.end < cut;
   });
 }
 
@@ -179,7 +188,9 @@ PowerCutRecorder::Names PowerCutRecorder::names_at(size_t cut, Dice& dice) const
   std::sort(kept.begin(), kept.end(), [](const Event* a, const Event* b) { return a->begin < b->begin; });
 
   Names names = names_;
-  const auto has_parent = [&](const fs::path& path) { return !path.has_parent_path() || names.count(path.parent_path()) != 0; };
+  const auto has_parent = [&](const fs::path& path) {
+    return !path.has_parent_path() || names.count(path.parent_path()) != 0;
+  };
   for (const Event* event : kept) {
     const fs::path& path = event->path;
     if (event->kind == Kind::create || event->kind == Kind::make_directory) {
@@ -187,7 +198,8 @@ PowerCutRecorder::Names PowerCutRecorder::names_at(size_t cut, Dice& dice) const
       continue;
     }
     if (event->kind == Kind::link) {
-      if (const auto it = names.find(path); it != names.end() && has_parent(event->to)) names[event->to] = it->second;
+      if (const auto it = names.find(path); it != names.end() && has_parent(event->to))
+        names[event->to] = it->second;
       continue;
     }
     if (names.count(path) == 0) continue;
@@ -210,8 +222,9 @@ PowerCutRecorder::Names PowerCutRecorder::names_at(size_t cut, Dice& dice) const
 std::string PowerCutRecorder::content_at(size_t file, size_t cut, Dice& dice) const {
   std::string content = files_[file].safe;
   if (files_[file].made) {
-    const auto made = std::find_if(events_.begin(), events_.end(),
-                                   [&](const Event& event) { return event.kind == Kind::create && event.file == file; });
+    const auto made = std::find_if(events_.begin(), events_.end(), [&](const Event& event) {
+      return event.kind == Kind::create && event.file == file;
+    });
     if (!synced_after(*made, cut) && dice.choose(0, 1) == 0) return "";
     content.assign(*files_[file].made, '\0');
   }
@@ -221,8 +234,10 @@ std::string PowerCutRecorder::content_at(size_t file, size_t cut, Dice& dice) co
     enum Fate : size_t { lost, torn, whole };
     const size_t fate = synced_after(event, cut) ? whole : dice.choose(lost, whole);
     for (uint64_t at = 0; at < event.data.size();) {
-      const uint64_t to = std::min<uint64_t>(event.data.size(), (event.offset + at) / kPage * kPage + kPage - event.offset);
-      if (fate == whole || (fate == torn && dice.choose(0, 1) == 1)) content.replace(event.offset + at, to - at, event.data, at, to - at);
+      const uint64_t to =
+          std::min<uint64_t>(event.data.size(), (event.offset + at) / kPage * kPage + kPage - event.offset);
+      if (fate == whole || (fate == torn && dice.choose(0, 1) == 1))
+        content.replace(event.offset + at, to - at, event.data, at, to - at);
       at = to;
     }
   }
@@ -234,7 +249,7 @@ void PowerCutRecorder::materialise(size_t cut, uint64_t seed, const fs::path& ta
   Dice dice(seed);
   fs::remove_all(target);
   fs::create_directories(target);
-  std::map<size_t, fs::path> written;  // first name of each file
+  std::map<size_t, fs::path> written;                     // first name of each file
   for (const auto& [name, file] : names_at(cut, dice)) {  // a folder sorts before what is in it
     const fs::path path = target / name;
     if (file == kFolder) {

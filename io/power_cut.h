@@ -1,4 +1,5 @@
-// Power-cut simulation: records what is done to files, then builds states that a disk may be in after losing power.
+// Power-cut simulation: records what is done to files, then builds states that a disk may be in after losing
+// power.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,16 +14,19 @@
 
 namespace sluice::io {
 
-// Use: make one for a folder; run the code under test with it as the observer of its files (FileOptions::observer) and of its
-// changes of names (io/directory.h); close everything; then for each cut in 0..events() and a few seeds, materialise()
-// and see whether the code recovers. One recorded run serves all cuts. Thread-safe. Meant for small files: it keeps every
-// byte written in memory.
+// Use: make one for a folder; run the code under test with it as the observer of its files
+// (FileOptions::observer) and of its changes of names (io/directory.h); close everything; then for each cut
+// in 0..events() and a few seeds, materialise() and see whether the code recovers. One recorded run serves
+// all cuts. Thread-safe. Meant for small files: it keeps every byte written in memory.
 //
 // What may be lost:
-// - A write is safe once a sync of its file that began after the write had ended has itself ended. Every other write that
+// - A write is safe once a sync of its file that began after the write had ended has itself ended. Every
+// other write that
 //   had begun may be on disk in whole, not at all, or in any choice of its 4 KiB pages.
-// - A change of names is safe once its parent folder was synced after it. Of the others, each folder keeps some first ones.
-// - A file that was never synced since it was created is all there (zeros where nothing was written), or empty.
+// - A change of names is safe once its parent folder was synced after it. Of the others, each folder keeps
+// some first ones.
+// - A file that was never synced since it was created is all there (zeros where nothing was written), or
+// empty.
 class PowerCutRecorder final : public FileObserver {
  public:
   // All that is below root now counts as safe. What happens outside of it is ignored.
@@ -31,8 +35,9 @@ class PowerCutRecorder final : public FileObserver {
   size_t events() const;
   std::string describe(size_t cut) const;  // the last event before the cut, for messages
 
-  // Replaces `target` (root itself is fine once its files are closed) by a state that is possible when the power goes after
-  // the first `cut` events. seed 0: all that may be lost is lost; 1: nothing is; others: by chance.
+  // Replaces `target` (root itself is fine once its files are closed) by a state that is possible when the
+  // power goes after the first `cut` events. seed 0: all that may be lost is lost; 1: nothing is; others: by
+  // chance.
   void materialise(size_t cut, uint64_t seed, const std::filesystem::path& target) const;
 
   void created(const File& file, uint64_t bytes) override;
@@ -59,7 +64,7 @@ class PowerCutRecorder final : public FileObserver {
     std::filesystem::path path, to;  // relative to root
   };
   struct Content {
-    std::string safe;             // before the recording
+    std::string safe;              // before the recording
     std::optional<uint64_t> made;  // size, when it was created during the recording
   };
   using Names = std::map<std::filesystem::path, size_t>;  // to an index into files_, or kFolder
@@ -80,7 +85,7 @@ class PowerCutRecorder final : public FileObserver {
   std::vector<Event> events_;
   std::vector<Content> files_;
   std::map<std::pair<uint64_t, uint64_t>, size_t> by_inode_;  // (device, inode), of files that exist
-  Names names_;                                              // before the recording
+  Names names_;                                               // before the recording
 };
 
 }  // namespace sluice::io

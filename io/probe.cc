@@ -48,17 +48,20 @@ bool holds(const fs::path& mount_point, const fs::path& path) {
 
 Locality locality_of(const std::string& type) {
   constexpr const char* kMemory[] = {"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"};
-  constexpr const char* kNetwork[] = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "lustre", "gpfs", "beegfs", "glusterfs", "ocfs2",
-                                      "gfs2", "afs", "9p", "virtiofs", "pvfs2", "wekafs", "daos", "panfs"};
+  constexpr const char* kNetwork[] = {"nfs",      "nfs4",   "cifs",      "smb3",  "smbfs", "ceph", "lustre",
+                                      "gpfs",     "beegfs", "glusterfs", "ocfs2", "gfs2",  "afs",  "9p",
+                                      "virtiofs", "pvfs2",  "wekafs",    "daos",  "panfs"};
   if (std::find(std::begin(kMemory), std::end(kMemory), type) != std::end(kMemory)) return Locality::memory;
-  if (std::find(std::begin(kNetwork), std::end(kNetwork), type) != std::end(kNetwork)) return Locality::network;
+  if (std::find(std::begin(kNetwork), std::end(kNetwork), type) != std::end(kNetwork))
+    return Locality::network;
   return type.starts_with("fuse.") ? Locality::network : Locality::local;  // sshfs, s3fs, gcsfuse, ...
 }
 
 // "always [madvise] never": the one in brackets.
 std::string chosen(const std::string& text) {
   const size_t open = text.find('['), close = text.find(']');
-  return open == std::string::npos || close == std::string::npos ? "" : text.substr(open + 1, close - open - 1);
+  return open == std::string::npos || close == std::string::npos ? ""
+                                                                 : text.substr(open + 1, close - open - 1);
 }
 
 uint64_t read_number(const fs::path& path) {
@@ -77,7 +80,8 @@ File temporary_file(const fs::path& directory, uint64_t bytes) {
 
 void measure(DirectoryReport& report, const RateOptions& options) {
   constexpr uint64_t kLeast = 8 << 20;
-  const uint64_t bytes = std::min(options.file_bytes, report.file_system.free_bytes / 10) / (4 << 20) * (4 << 20);
+  const uint64_t bytes =
+      std::min(options.file_bytes, report.file_system.free_bytes / 10) / (4 << 20) * (4 << 20);
   if (options.seconds <= 0) return;
   if (bytes < kLeast) {
     report.rate_note = "too little free space to measure";
@@ -86,7 +90,8 @@ void measure(DirectoryReport& report, const RateOptions& options) {
   try {
     const File file = temporary_file(report.path, bytes);
     report.rate = measure_rate(file, options.seconds);
-    report.rate_note = file.direct() ? "short burst, not flushed: a drive's cache may flatter it" : "through the page cache: not the drive's rate";
+    report.rate_note = file.direct() ? "short burst, not flushed: a drive's cache may flatter it"
+                                     : "through the page cache: not the drive's rate";
   } catch (const base::Error& error) {
     report.rate_note = error.what();
   }
@@ -97,7 +102,8 @@ void measure(DirectoryReport& report, const RateOptions& options) {
 FileSystemInfo find_mount(const std::string& mountinfo, const fs::path& path) {
   FileSystemInfo best;
   std::istringstream lines(mountinfo);
-  for (std::string line; std::getline(lines, line);) {  // id parent major:minor root MOUNT_POINT options [optional]... - TYPE source ...
+  for (std::string line; std::getline(
+           lines, line);) {  // id parent major:minor root MOUNT_POINT options [optional]... - TYPE source ...
     std::istringstream fields(line);
     std::string word, mount_point, type;
     for (int i = 0; i < 4; ++i) fields >> word;
@@ -126,7 +132,7 @@ DirectoryReport probe_directory(const fs::path& directory, const RateOptions& op
     return report;
   }
   report.file_system = find_mount(read_text("/proc/self/mountinfo"), report.path);
-  if (struct statvfs info {}; statvfs(report.path.c_str(), &info) == 0) {
+  if (struct statvfs info{}; statvfs(report.path.c_str(), &info) == 0) {
     report.file_system.total_bytes = static_cast<uint64_t>(info.f_blocks) * info.f_frsize;
     report.file_system.free_bytes = static_cast<uint64_t>(info.f_bavail) * info.f_frsize;
   }
@@ -135,7 +141,7 @@ DirectoryReport probe_directory(const fs::path& directory, const RateOptions& op
     report.direct = file.direct();
     report.direct_alignment = file.direct_alignment();
     file.write_at(0, std::vector<std::byte>(kAlignment));
-    if (struct stat info {}; fstat(file.fd(), &info) == 0) {
+    if (struct stat info{}; fstat(file.fd(), &info) == 0) {
       const uint64_t cap = device_byte_cap(info.st_dev);
       report.in_flight_cap = cap == std::numeric_limits<uint64_t>::max() ? 0 : cap;
     }
@@ -156,12 +162,14 @@ MemlockReport probe_memlock() {
   }
   std::istringstream status(read_text("/proc/self/status"));
   for (std::string line; std::getline(status, line);)
-    if (line.starts_with("CapEff:")) report.privileged = (std::stoull(line.substr(7), nullptr, 16) >> CAP_IPC_LOCK & 1) != 0;
+    if (line.starts_with("CapEff:"))
+      report.privileged = (std::stoull(line.substr(7), nullptr, 16) >> CAP_IPC_LOCK & 1) != 0;
   return report;
 }
 
 HugePagesReport probe_huge_pages() {
-  const fs::path transparent = "/sys/kernel/mm/transparent_hugepage", reserved = "/sys/kernel/mm/hugepages/hugepages-2048kB";
+  const fs::path transparent = "/sys/kernel/mm/transparent_hugepage",
+                 reserved = "/sys/kernel/mm/hugepages/hugepages-2048kB";
   return {.transparent = chosen(read_text(transparent / "enabled")),
           .defrag = chosen(read_text(transparent / "defrag")),
           .reserved = read_number(reserved / "nr_hugepages"),

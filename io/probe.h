@@ -1,4 +1,5 @@
-// What this machine's disks and kernel offer, for `sluice doctor`. Nothing here throws for a finding: it is reported.
+// What this machine's disks and kernel offer, for `sluice doctor`. Nothing here throws for a finding: it is
+// reported.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -13,7 +14,7 @@ namespace sluice::io {
 enum class Locality { local, network, memory };
 
 struct FileSystemInfo {
-  std::string type;         // "ext4", "nfs4", "fuse.sshfs", ...
+  std::string type;  // "ext4", "nfs4", "fuse.sshfs", ...
   std::string mount_point;
   Locality locality = Locality::local;
   uint64_t total_bytes = 0, free_bytes = 0;  // free: for an unprivileged process
@@ -25,18 +26,19 @@ struct DiskRate {  // bytes per second, unflushed
 
 struct DirectoryReport {
   std::filesystem::path path;
-  std::string error;              // why files cannot be written here; empty: they can
+  std::string error;  // why files cannot be written here; empty: they can
   FileSystemInfo file_system;
-  bool direct = false;            // O_DIRECT works
-  size_t direct_alignment = 0;    // what it asks for, bytes
-  uint64_t in_flight_cap = 0;     // bytes that the block device queues before submitting blocks, halved; 0: no limit known
+  bool direct = false;          // O_DIRECT works
+  size_t direct_alignment = 0;  // what it asks for, bytes
+  uint64_t in_flight_cap =
+      0;  // bytes that the block device queues before submitting blocks, halved; 0: no limit known
   std::optional<DiskRate> rate;
-  std::string rate_note;          // why there is no rate, or what it does not show
+  std::string rate_note;  // why there is no rate, or what it does not show
 };
 
 struct RateOptions {
-  double seconds = 0.25;             // for each direction; 0: no rate
-  uint64_t file_bytes = 256 << 20;   // of the temporary file, at most a tenth of the free space
+  double seconds = 0.25;            // for each direction; 0: no rate
+  uint64_t file_bytes = 256 << 20;  // of the temporary file, at most a tenth of the free space
 };
 
 // Writes, reads and deletes one temporary file in the directory.

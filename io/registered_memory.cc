@@ -6,9 +6,13 @@
 namespace sluice::io {
 namespace {
 
-const std::byte* begin_of(const iovec& buffer) { return static_cast<const std::byte*>(buffer.iov_base); }
+const std::byte* begin_of(const iovec& buffer) {
+  return static_cast<const std::byte*>(buffer.iov_base);
+}
 
-bool before(const std::byte* a, const std::byte* b) { return std::less<const std::byte*>()(a, b); }
+bool before(const std::byte* a, const std::byte* b) {
+  return std::less<const std::byte*>()(a, b);
+}
 
 }  // namespace
 
@@ -16,7 +20,8 @@ void RegisteredMemory::add(std::span<const std::span<std::byte>> regions) {
   for (const std::span<std::byte> region : regions)
     for (size_t offset = 0; offset < region.size(); offset += kMaxBuffer)
       buffers_.push_back({region.data() + offset, std::min(kMaxBuffer, region.size() - offset)});
-  std::sort(buffers_.begin(), buffers_.end(), [](const iovec& a, const iovec& b) { return before(begin_of(a), begin_of(b)); });
+  std::sort(buffers_.begin(), buffers_.end(),
+            [](const iovec& a, const iovec& b) { return before(begin_of(a), begin_of(b)); });
 }
 
 size_t RegisteredMemory::bytes() const {
@@ -26,8 +31,9 @@ size_t RegisteredMemory::bytes() const {
 }
 
 std::optional<int> RegisteredMemory::find(const std::byte* data, size_t bytes) const {
-  const auto after = std::upper_bound(buffers_.begin(), buffers_.end(), data,
-                                      [](const std::byte* p, const iovec& buffer) { return before(p, begin_of(buffer)); });
+  const auto after =
+      std::upper_bound(buffers_.begin(), buffers_.end(), data,
+                       [](const std::byte* p, const iovec& buffer) { return before(p, begin_of(buffer)); });
   if (after == buffers_.begin()) return std::nullopt;
   const iovec& buffer = *(after - 1);
   const auto skip = static_cast<size_t>(data - begin_of(buffer));

@@ -13,7 +13,8 @@ namespace sluice::io {
 std::string errno_text(int error) {
   const char* text = strerrordesc_np(error);
   const char* name = strerrorname_np(error);
-  return text != nullptr && name != nullptr ? fmt::format("{} ({})", text, name) : fmt::format("error {}", error);
+  return text != nullptr && name != nullptr ? fmt::format("{} ({})", text, name)
+                                            : fmt::format("error {}", error);
 }
 
 std::string errno_advice(int error, const std::filesystem::path& path, uint64_t bytes) {
@@ -23,13 +24,21 @@ std::string errno_advice(int error, const std::filesystem::path& path, uint64_t 
       return fmt::format(": need {}, have {}{}. Free some space, or put storage.paths on a larger drive",
                          base::format_bytes(bytes), base::format_bytes(free_space(path)),
                          error == EDQUOT ? " less the user's quota" : "");
-    case EIO: return ". The drive or its connection reports a fault: see dmesg and the drive's SMART log";
-    case EINVAL: return ". The file system may refuse direct I/O of this alignment: run sluice doctor --dir on its folder";
-    case EROFS: return ". The file system is mounted read-only";
-    case EBADF: return ". The file is closed, or not open for this kind of access";
-    case EFBIG: return ". The file is larger than this file system or `ulimit -f` allows";
-    case EMFILE: return ". Too many open files: raise `ulimit -n`";
-    default: return "";
+    case EIO:
+      return ". The drive or its connection reports a fault: see dmesg and the drive's SMART log";
+    case EINVAL:
+      return ". The file system may refuse direct I/O of this alignment: run sluice doctor --dir on its "
+             "folder";
+    case EROFS:
+      return ". The file system is mounted read-only";
+    case EBADF:
+      return ". The file is closed, or not open for this kind of access";
+    case EFBIG:
+      return ". The file is larger than this file system or `ulimit -f` allows";
+    case EMFILE:
+      return ". Too many open files: raise `ulimit -n`";
+    default:
+      return "";
   }
 }
 

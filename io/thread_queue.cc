@@ -53,7 +53,9 @@ class ThreadQueue final : public DiskQueue {
     return book_.stats();
   }
 
-  std::string describe() const override { return fmt::format("{} threads with pread and pwrite", threads_.size()); }
+  std::string describe() const override {
+    return fmt::format("{} threads with pread and pwrite", threads_.size());
+  }
 
  private:
   void work() {
@@ -100,6 +102,8 @@ class ThreadQueue final : public DiskQueue {
 
 }  // namespace
 
-std::unique_ptr<DiskQueue> make_thread_queue(const QueueOptions& options) { return std::make_unique<ThreadQueue>(options); }
+std::unique_ptr<DiskQueue> make_thread_queue(const QueueOptions& options) {
+  return std::make_unique<ThreadQueue>(options);
+}
 
 }  // namespace sluice::io

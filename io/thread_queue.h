@@ -1,5 +1,5 @@
-// A disk queue of blocking pread and pwrite calls on a few threads: works everywhere, as fast as io_uring for large
-// blocks, at a higher price in CPU time.
+// A disk queue of blocking pread and pwrite calls on a few threads: works everywhere, as fast as io_uring for
+// large blocks, at a higher price in CPU time.
 #pragma once
 #include <memory>
 

@@ -23,13 +23,16 @@ using base::ErrorKind;
 
 constexpr unsigned kMaxAttempts = 8;
 
-const char* verb(IoOp op) { return op == IoOp::read ? "reading" : op == IoOp::write ? "writing" : "flushing"; }
+const char* verb(IoOp op) {
+  return op == IoOp::read ? "reading" : op == IoOp::write ? "writing" : "flushing";
+}
 
 std::exception_ptr failure(const Piece& piece, const std::string& cause) {
-  const std::string what = piece.op == IoOp::sync
-                               ? fmt::format("flushing {} failed: {}", piece.file->path().string(), cause)
-                               : fmt::format("{} {} at offset {} of {} failed: {}", verb(piece.op), base::format_bytes(piece.bytes),
-                                             piece.offset, piece.file->path().string(), cause);
+  const std::string what =
+      piece.op == IoOp::sync
+          ? fmt::format("flushing {} failed: {}", piece.file->path().string(), cause)
+          : fmt::format("{} {} at offset {} of {} failed: {}", verb(piece.op),
+                        base::format_bytes(piece.bytes), piece.offset, piece.file->path().string(), cause);
   return std::make_exception_ptr(Error(ErrorKind::disk, what));
 }
 
@@ -60,16 +63,20 @@ void TransferBook::add(const IoRequest& request, IoDone done) {
   } else {
     SLUICE_CHECK(request.offset % kAlignment == 0 && request.bytes % kAlignment == 0 &&
                      reinterpret_cast<uintptr_t>(request.data) % kAlignment == 0,
-                 fmt::format("misaligned request: {} bytes at {} of {}", request.bytes, request.offset, request.file->path().string()));
-    if (const auto size = static_cast<uint64_t>(info.st_size); request.offset > size || request.bytes > size - request.offset)
-      transfer->error = std::make_exception_ptr(
-          Error(ErrorKind::disk, fmt::format("{} past the end of {}: need {} bytes at offset {}, the file has {}. It was cut "
-                                             "off, or is not what it seems",
-                                             verb(request.op), request.file->path().string(), request.bytes, request.offset, size)));
+                 fmt::format("misaligned request: {} bytes at {} of {}", request.bytes, request.offset,
+                             request.file->path().string()));
+    if (const auto size = static_cast<uint64_t>(info.st_size);
+        request.offset > size || request.bytes > size - request.offset)
+      transfer->error = std::make_exception_ptr(Error(
+          ErrorKind::disk,
+          fmt::format("{} past the end of {}: need {} bytes at offset {}, the file has {}. It was cut "
+                      "off, or is not what it seems",
+                      verb(request.op), request.file->path().string(), request.bytes, request.offset, size)));
   }
   if (FileObserver* observer = request.file->observer(); observer != nullptr && !transfer->error) {
     if (request.op == IoOp::write)
-      transfer->observation = observer->write_begins(*request.file, request.offset, {request.data, request.bytes});
+      transfer->observation =
+          observer->write_begins(*request.file, request.offset, {request.data, request.bytes});
     if (request.op == IoOp::sync) transfer->observation = observer->sync_begins(*request.file);
   }
   waiting_.push_back(std::move(transfer));
@@ -102,12 +109,18 @@ std::optional<Piece> TransferBook::next() {
 
 Outcome TransferBook::apply(Piece& piece, int64_t result) {
   if (options_.alter_result) result = options_.alter_result(piece.op, piece.offset, result);
-  const auto failed = [&](const std::string& cause) { return Outcome{Verdict::failed, failure(piece, cause)}; };
+  const auto failed = [&](const std::string& cause) {
+    return Outcome{Verdict::failed, failure(piece, cause)};
+  };
   if (result >= 0 && static_cast<uint64_t>(result) == piece.bytes) return {Verdict::complete, nullptr};
   const int error = result < 0 ? static_cast<int>(-result) : 0;
-  if (piece.op == IoOp::sync) return failed(errno_text(error) + ". What was written since the last flush may be lost");
-  if (result > static_cast<int64_t>(piece.bytes)) return failed(fmt::format("the kernel claims {} bytes", result));
-  if (result == 0) return failed(piece.op == IoOp::read ? "the file ends here: it was truncated" : "nothing could be written");
+  if (piece.op == IoOp::sync)
+    return failed(errno_text(error) + ". What was written since the last flush may be lost");
+  if (result > static_cast<int64_t>(piece.bytes))
+    return failed(fmt::format("the kernel claims {} bytes", result));
+  if (result == 0)
+    return failed(piece.op == IoOp::read ? "the file ends here: it was truncated"
+                                         : "nothing could be written");
   if (result > 0) {  // short: resume on an aligned boundary
     ++stats_.short_transfers;
     const size_t kept = static_cast<size_t>(result) / kAlignment * kAlignment;
@@ -115,7 +128,8 @@ Outcome TransferBook::apply(Piece& piece, int64_t result) {
     piece.offset += kept;
     piece.bytes -= kept;
     piece.attempts = kept != 0 ? 0 : piece.attempts + 1;
-    if (piece.attempts > kMaxAttempts) return failed(fmt::format("only {} bytes transferred, {} times", result, piece.attempts));
+    if (piece.attempts > kMaxAttempts)
+      return failed(fmt::format("only {} bytes transferred, {} times", result, piece.attempts));
     return {Verdict::again, nullptr};
   }
   if (error == EAGAIN || error == EINTR) {
@@ -163,9 +177,15 @@ int64_t transfer_blocking(const Piece& piece) {
   const auto offset = static_cast<off_t>(piece.offset);
   int64_t result = 0;
   switch (piece.op) {
-    case IoOp::read: result = pread(piece.file->fd(), piece.data, piece.bytes, offset); break;
-    case IoOp::write: result = pwrite(piece.file->fd(), piece.data, piece.bytes, offset); break;
-    case IoOp::sync: result = fdatasync(piece.file->fd()); break;
+    case IoOp::read:
+      result = pread(piece.file->fd(), piece.data, piece.bytes, offset);
+      break;
+    case IoOp::write:
+      result = pwrite(piece.file->fd(), piece.data, piece.bytes, offset);
+      break;
+    case IoOp::sync:
+      result = fdatasync(piece.file->fd());
+      break;
   }
   return result < 0 ? -errno : result;
 }
@@ -177,8 +197,10 @@ void backoff(const Piece& piece) {
 
 uint64_t device_byte_cap(dev_t device) {
   const std::string block = fmt::format("/sys/dev/block/{}:{}", major(device), minor(device));
-  for (const std::string& queue : {block + "/queue/", block + "/../queue/"}) {  // a partition's queue is its disk's
-    const uint64_t cap = read_number(queue + "nr_requests") * read_number(queue + "max_sectors_kb") * 1024 / 2;
+  for (const std::string& queue :
+       {block + "/queue/", block + "/../queue/"}) {  // a partition's queue is its disk's
+    const uint64_t cap =
+        read_number(queue + "nr_requests") * read_number(queue + "max_sectors_kb") * 1024 / 2;
     if (cap != 0) return cap;
   }
   return std::numeric_limits<uint64_t>::max();

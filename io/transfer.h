@@ -15,12 +15,12 @@ namespace sluice::io {
 struct Transfer {
   IoRequest request;
   IoDone done;
-  uint64_t byte_cap = 0;      // bytes in flight that its device takes without blocking the submitter
-  uint64_t observation = 0;   // token of the file's observer
-  size_t issued = 0;          // bytes handed out as pieces
-  bool all_issued = false;    // or the rest was given up after an error
-  unsigned pieces = 0;        // in flight
-  std::exception_ptr error;   // the first one
+  uint64_t byte_cap = 0;     // bytes in flight that its device takes without blocking the submitter
+  uint64_t observation = 0;  // token of the file's observer
+  size_t issued = 0;         // bytes handed out as pieces
+  bool all_issued = false;   // or the rest was given up after an error
+  unsigned pieces = 0;       // in flight
+  std::exception_ptr error;  // the first one
 };
 
 // One system call's worth of a transfer. data, bytes and offset are what is left of it.
@@ -31,8 +31,8 @@ struct Piece {
   std::byte* data = nullptr;
   size_t bytes = 0;
   uint64_t offset = 0;
-  size_t charged = 0;          // bytes counted as in flight
-  unsigned attempts = 0;       // in a row without progress
+  size_t charged = 0;     // bytes counted as in flight
+  unsigned attempts = 0;  // in a row without progress
   bool retried_eio = false;
   std::exception_ptr refused;  // set: finish with this error instead of transferring
 };
@@ -56,9 +56,11 @@ class TransferBook {
   void add(const IoRequest& request, IoDone done);  // Error(bug) when misaligned
   // The next piece in order of submission; none when all are issued or as much is in flight as may be.
   std::optional<Piece> next();
-  // Applies the result of the system call (bytes, or -errno) to the piece. The rules: docs/design.md, "Disk errors".
+  // Applies the result of the system call (bytes, or -errno) to the piece. The rules: docs/design.md, "Disk
+  // errors".
   Outcome apply(Piece& piece, int64_t result);
-  // The piece has ended. Gives the transfer when it was its last piece: call its `done` unlocked, then callback_returned().
+  // The piece has ended. Gives the transfer when it was its last piece: call its `done` unlocked, then
+  // callback_returned().
   std::shared_ptr<Transfer> finish(const Piece& piece, std::exception_ptr error);
   void callback_returned() { --outstanding_; }
 
@@ -84,8 +86,8 @@ int64_t transfer_blocking(const Piece& piece);
 // Sleeps a little after a result without progress: 20 us, doubled each time; some 10 ms over all attempts.
 void backoff(const Piece& piece);
 
-// Half of what the block device behind `device` queues before submitting blocks (nr_requests x max_sectors_kb);
-// no limit for devices without a request queue.
+// Half of what the block device behind `device` queues before submitting blocks (nr_requests x
+// max_sectors_kb); no limit for devices without a request queue.
 uint64_t device_byte_cap(dev_t device);
 
 }  // namespace sluice::io

@@ -23,12 +23,18 @@ const char* likely_cause(int error, int disabled) {
     case EPERM:
     case EACCES:
       return disabled > 0 ? "the administrator disabled it; sysctl kernel.io_uring_disabled=0 enables it"
-                          : "a seccomp filter, as in Docker or containerd by default; --security-opt seccomp=unconfined lifts it";
-    case ENOSYS: return "the kernel was built without it, or a sandbox such as gVisor hides it";
-    case EINVAL: return "the kernel or sandbox implements only a part of it";
-    case ENOMEM: return "too little lockable memory on an old kernel; raise `ulimit -l`";
-    case EMFILE: return "too many open files; raise `ulimit -n`";
-    default: return "unknown";
+                          : "a seccomp filter, as in Docker or containerd by default; --security-opt "
+                            "seccomp=unconfined lifts it";
+    case ENOSYS:
+      return "the kernel was built without it, or a sandbox such as gVisor hides it";
+    case EINVAL:
+      return "the kernel or sandbox implements only a part of it";
+    case ENOMEM:
+      return "too little lockable memory on an old kernel; raise `ulimit -l`";
+    case EMFILE:
+      return "too many open files; raise `ulimit -n`";
+    default:
+      return "unknown";
   }
 }
 
@@ -36,7 +42,8 @@ bool knows_operations(io_uring* ring) {
   io_uring_probe* probe = io_uring_get_probe_ring(ring);
   if (probe == nullptr) return false;
   bool all = true;
-  for (const int operation : {IORING_OP_READ, IORING_OP_WRITE, IORING_OP_READ_FIXED, IORING_OP_WRITE_FIXED, IORING_OP_FSYNC})
+  for (const int operation :
+       {IORING_OP_READ, IORING_OP_WRITE, IORING_OP_READ_FIXED, IORING_OP_WRITE_FIXED, IORING_OP_FSYNC})
     all = all && io_uring_opcode_supported(probe, operation) != 0;
   io_uring_free_probe(probe);
   return all;
@@ -68,9 +75,10 @@ int set_up_ring(io_uring* ring, unsigned entries, std::string* flags) {
     const char* name;
   };
   // One issuer whose completions run only when it asks: no interrupts into threads that compute.
-  constexpr Choice kChoices[] = {{IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN, "SINGLE_ISSUER, DEFER_TASKRUN"},
-                                 {IORING_SETUP_SINGLE_ISSUER, "SINGLE_ISSUER"},
-                                 {0, "no flags"}};
+  constexpr Choice kChoices[] = {
+      {IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN, "SINGLE_ISSUER, DEFER_TASKRUN"},
+      {IORING_SETUP_SINGLE_ISSUER, "SINGLE_ISSUER"},
+      {0, "no flags"}};
   int result = -EINVAL;
   for (const Choice& choice : kChoices) {
     result = io_uring_queue_init(entries, ring, choice.flags);
@@ -83,8 +91,9 @@ int set_up_ring(io_uring* ring, unsigned entries, std::string* flags) {
 
 std::string UringStatus::explanation() const {
   if (usable()) return fmt::format("usable, with {}", flags);
-  return fmt::format("{} failed with {}; kernel.io_uring_disabled is {}; likely cause: {}", step, errno_text(error),
-                     disabled < 0 ? "not there" : std::to_string(disabled), likely_cause(error, disabled));
+  return fmt::format("{} failed with {}; kernel.io_uring_disabled is {}; likely cause: {}", step,
+                     errno_text(error), disabled < 0 ? "not there" : std::to_string(disabled),
+                     likely_cause(error, disabled));
 }
 
 UringStatus probe_uring() {

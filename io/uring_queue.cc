@@ -26,7 +26,8 @@ namespace {
 using base::Error;
 using base::ErrorKind;
 
-constexpr uint64_t kWake = ~uint64_t{0};  // user_data of the read of event_; pieces carry the index of their slot
+constexpr uint64_t kWake =
+    ~uint64_t{0};  // user_data of the read of event_; pieces carry the index of their slot
 
 // Soft limit to hard limit: what this process may lock without asking anyone. True when it changed.
 bool raise_memlock_limit() {
@@ -42,22 +43,25 @@ std::string memlock_text() {
   return limit.rlim_cur == RLIM_INFINITY ? "unlimited" : base::format_bytes(limit.rlim_cur);
 }
 
-// The ring belongs to one thread, which alone sets it up, submits, reaps, registers and calls back. Others hand it
-// requests through book_ and wake it through an eventfd that the ring itself is reading.
-// Files are not registered: that would keep a closed file, and its lock, alive.
+// The ring belongs to one thread, which alone sets it up, submits, reaps, registers and calls back. Others
+// hand it requests through book_ and wake it through an eventfd that the ring itself is reading. Files are
+// not registered: that would keep a closed file, and its lock, alive.
 class UringQueue final : public DiskQueue {
  public:
-  explicit UringQueue(const QueueOptions& options) : strict_(options.strict), book_(options), slots_(options.depth) {
+  explicit UringQueue(const QueueOptions& options)
+      : strict_(options.strict), book_(options), slots_(options.depth) {
     for (unsigned i = options.depth; i-- > 0;) free_slots_.push_back(i);
     event_ = eventfd(0, EFD_CLOEXEC);
-    if (event_ < 0) base::fail(ErrorKind::disk, "eventfd failed: {}{}", errno_text(errno), errno_advice(errno, {}, 0));
+    if (event_ < 0)
+      base::fail(ErrorKind::disk, "eventfd failed: {}{}", errno_text(errno), errno_advice(errno, {}, 0));
     std::promise<int> ready;
     std::future<int> result = ready.get_future();
     thread_ = std::thread([this, &ready] { run(ready); });
     if (const int error = -result.get(); error != 0) {
       thread_.join();
       ::close(event_);
-      base::fail(ErrorKind::disk, "io_uring_setup with {} entries failed: {}", slots_.size() + 1, errno_text(error));
+      base::fail(ErrorKind::disk, "io_uring_setup with {} entries failed: {}", slots_.size() + 1,
+                 errno_text(error));
     }
   }
 
@@ -104,7 +108,8 @@ class UringQueue final : public DiskQueue {
 
   std::string describe() const override {
     const std::lock_guard lock(mutex_);
-    return fmt::format("io_uring ({}), {}", flags_, registered_bytes_ != 0 ? "registered buffers" : "plain buffers");
+    return fmt::format("io_uring ({}), {}", flags_,
+                       registered_bytes_ != 0 ? "registered buffers" : "plain buffers");
   }
 
  private:
@@ -131,7 +136,8 @@ class UringQueue final : public DiskQueue {
     if (!broken_) io_uring_queue_exit(&ring_);
   }
 
-  // True when it is time to stop. Never with the read of event_ in flight: the destructor's wake ends it first.
+  // True when it is time to stop. Never with the read of event_ in flight: the destructor's wake ends it
+  // first.
   bool run_tasks() {
     std::packaged_task<void()> task;
     {
@@ -170,7 +176,8 @@ class UringQueue final : public DiskQueue {
 
   void prepare(unsigned slot) {
     const Piece& piece = slots_[slot];
-    io_uring_sqe* sqe = io_uring_get_sqe(&ring_);  // never null: at most one entry per slot and one for event_
+    io_uring_sqe* sqe =
+        io_uring_get_sqe(&ring_);  // never null: at most one entry per slot and one for event_
     const int fd = piece.file->fd();
     const auto bytes = static_cast<unsigned>(piece.bytes);
     const std::optional<int> buffer = memory_.find(piece.data, piece.bytes);
@@ -244,12 +251,14 @@ class UringQueue final : public DiskQueue {
     if (book_.idle()) idle_.notify_all();
   }
 
-  // The ring itself failed, which a kernel should not do. Taking it down cancels what is in flight; everything fails from now on.
+  // The ring itself failed, which a kernel should not do. Taking it down cancels what is in flight;
+  // everything fails from now on.
   void break_ring(int error) {
     io_uring_queue_exit(&ring_);
     waking_ = false;
     broken_ = std::make_exception_ptr(
-        Error(ErrorKind::disk, fmt::format("io_uring stopped working: {}. Use SLUICE_IO=threads", errno_text(error))));
+        Error(ErrorKind::disk,
+              fmt::format("io_uring stopped working: {}. Use SLUICE_IO=threads", errno_text(error))));
     for (Piece& slot : slots_)
       if (slot.transfer) finish(slot, broken_);
   }
@@ -265,7 +274,8 @@ class UringQueue final : public DiskQueue {
     memory_.add(regions);
     if (memory_.empty()) return;
     const auto attempt = [this] {
-      return -io_uring_register_buffers(&ring_, memory_.buffers().data(), static_cast<unsigned>(memory_.buffers().size()));
+      return -io_uring_register_buffers(&ring_, memory_.buffers().data(),
+                                        static_cast<unsigned>(memory_.buffers().size()));
     };
     int error = attempt();
     if (error == ENOMEM && raise_memlock_limit()) error = attempt();
@@ -276,9 +286,9 @@ class UringQueue final : public DiskQueue {
       registered_bytes_ = error == 0 ? bytes : 0;
     }
     if (error == 0) return;
-    const std::string text =
-        fmt::format("io_uring cannot register {} of buffers: {}; `ulimit -l` is {}. Raise it to save CPU time",
-                    base::format_bytes(bytes), errno_text(error), memlock_text());
+    const std::string text = fmt::format(
+        "io_uring cannot register {} of buffers: {}; `ulimit -l` is {}. Raise it to save CPU time",
+        base::format_bytes(bytes), errno_text(error), memlock_text());
     if (strict_) base::fail(ErrorKind::host_memory, "{}", text);
     spdlog::warn("{}. Going on with plain buffers", text);
   }
@@ -308,6 +318,8 @@ class UringQueue final : public DiskQueue {
 
 }  // namespace
 
-std::unique_ptr<DiskQueue> make_uring_queue(const QueueOptions& options) { return std::make_unique<UringQueue>(options); }
+std::unique_ptr<DiskQueue> make_uring_queue(const QueueOptions& options) {
+  return std::make_unique<UringQueue>(options);
+}
 
 }  // namespace sluice::io

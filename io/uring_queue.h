@@ -9,10 +9,10 @@ namespace sluice::io {
 
 // Whether io_uring works here, by really setting up a ring and reading through it.
 struct UringStatus {
-  int error = 0;       // errno of the step that failed; 0: usable
-  std::string step;    // which step
-  int disabled = -1;   // sysctl kernel.io_uring_disabled; -1: the kernel has none
-  std::string flags;   // set-up flags that this kernel takes: "SINGLE_ISSUER, DEFER_TASKRUN"
+  int error = 0;      // errno of the step that failed; 0: usable
+  std::string step;   // which step
+  int disabled = -1;  // sysctl kernel.io_uring_disabled; -1: the kernel has none
+  std::string flags;  // set-up flags that this kernel takes: "SINGLE_ISSUER, DEFER_TASKRUN"
 
   bool usable() const { return error == 0; }
   std::string explanation() const;  // step, errno, sysctl and likely cause in one line

@@ -6,8 +6,8 @@
 
 namespace sluice::io {
 
-// A ring for a single issuing thread (the caller). Flags that the kernel does not know are dropped one by one.
-// 0 or -errno; `flags` tells which were taken.
+// A ring for a single issuing thread (the caller). Flags that the kernel does not know are dropped one by
+// one. 0 or -errno; `flags` tells which were taken.
 int set_up_ring(io_uring* ring, unsigned entries, std::string* flags);
 
 }  // namespace sluice::io

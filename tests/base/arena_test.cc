@@ -15,7 +15,8 @@ TEST(Arena, IsZeroAlignedToHugePagesAndRoundedUpToPages) {
   const Arena arena(3_MiB + 1, "the test");
   EXPECT_EQ(arena.size(), 3_MiB + 4_KiB);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(arena.data()) % 2_MiB, 0u);
-  EXPECT_TRUE(std::all_of(arena.all().begin(), arena.all().end(), [](std::byte b) { return b == std::byte{0}; }));
+  EXPECT_TRUE(
+      std::all_of(arena.all().begin(), arena.all().end(), [](std::byte b) { return b == std::byte{0}; }));
   EXPECT_EQ(arena.purpose(), "the test");
 }
 
@@ -52,7 +53,8 @@ TEST(Arena, TooLargeAnOneSaysPurposeNeedAndHave) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::host_memory);
-    EXPECT_THAT(error.what(), ::testing::AllOf(::testing::HasSubstr("dreams"), ::testing::HasSubstr("1.00 PiB")));
+    EXPECT_THAT(error.what(),
+                ::testing::AllOf(::testing::HasSubstr("dreams"), ::testing::HasSubstr("1.00 PiB")));
   }
 }
 

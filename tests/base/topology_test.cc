@@ -31,7 +31,8 @@ TEST(Topology, NumaNodesPartitionTheCpus) {
   const Topology topology = detect_topology();
   ASSERT_FALSE(topology.numa_nodes.empty());
   std::vector<unsigned> cpus;
-  for (const NumaNode& node : topology.numa_nodes) cpus.insert(cpus.end(), node.cpus.begin(), node.cpus.end());
+  for (const NumaNode& node : topology.numa_nodes)
+    cpus.insert(cpus.end(), node.cpus.begin(), node.cpus.end());
   std::sort(cpus.begin(), cpus.end());
   EXPECT_EQ(cpus, topology.cpus);
 }

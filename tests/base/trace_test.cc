@@ -13,7 +13,8 @@ namespace sluice::base {
 namespace {
 
 nlohmann::json written(const Trace& trace) {
-  const std::filesystem::path file = std::string(SLUICE_BINARY_DIR) + "/trace-test-" + std::to_string(getpid()) + ".json";
+  const std::filesystem::path file =
+      std::string(SLUICE_BINARY_DIR) + "/trace-test-" + std::to_string(getpid()) + ".json";
   trace.write(file);
   nlohmann::json json = nlohmann::json::parse(std::ifstream(file));
   std::filesystem::remove(file);
@@ -54,7 +55,9 @@ TEST(Trace, EmptyAndConcurrent) {
   EXPECT_EQ(written(trace).at("traceEvents").size(), 1u + 2 + 200);
 }
 
-TEST(Trace, AnUnwritableFileIsAnError) { EXPECT_THROW(Trace().write("/nonexistent/trace.json"), Error); }
+TEST(Trace, AnUnwritableFileIsAnError) {
+  EXPECT_THROW(Trace().write("/nonexistent/trace.json"), Error);
+}
 
 }  // namespace
 }  // namespace sluice::base

@@ -23,7 +23,9 @@ class FaultyQueueTest : public ::testing::Test {
  protected:
   FaultyQueueTest() : memory_(1_MiB, "the test"), file_(File::create(scratch_ / "data", 1_MiB)) {}
 
-  FaultyQueue make(FaultyOptions options) { return FaultyQueue(make_thread_queue({.block_size = 64_KiB, .depth = 2}), std::move(options)); }
+  FaultyQueue make(FaultyOptions options) {
+    return FaultyQueue(make_thread_queue({.block_size = 64_KiB, .depth = 2}), std::move(options));
+  }
   void write(DiskQueue& queue, uint64_t seed) {
     fill_pattern(memory_.span(0, 256_KiB), seed, 0);
     submit(queue, {IoOp::write, &file_, memory_.data(), 256_KiB, 0}).get();
@@ -36,7 +38,8 @@ class FaultyQueueTest : public ::testing::Test {
     std::vector<std::byte> wanted(data.size());
     fill_pattern(wanted, seed, 0);
     size_t count = 0;
-    for (size_t i = 0; i < data.size(); ++i) count += static_cast<size_t>(std::popcount(std::to_integer<unsigned>(data[i] ^ wanted[i])));
+    for (size_t i = 0; i < data.size(); ++i)
+      count += static_cast<size_t>(std::popcount(std::to_integer<unsigned>(data[i] ^ wanted[i])));
     return count;
   }
 

@@ -33,7 +33,9 @@ struct Place {
   Scratch::On on;
   bool direct;
 };
-void PrintTo(const Place& place, std::ostream* out) { *out << place.name; }
+void PrintTo(const Place& place, std::ostream* out) {
+  *out << place.name;
+}
 
 class FileTest : public ::testing::TestWithParam<Place> {
  protected:
@@ -54,7 +56,8 @@ TEST_P(FileTest, CreateAllocatesInFullAndReadsAsZeros) {
 
 TEST_P(FileTest, CreateRefusesAnExistingFileAndLeavesItAlone) {
   std::ofstream(scratch_ / "a") << "precious";
-  EXPECT_THAT(error_of(ErrorKind::disk, [&] { File::create(scratch_ / "a", 4_KiB, options_); }), HasSubstr("EEXIST"));
+  EXPECT_THAT(error_of(ErrorKind::disk, [&] { File::create(scratch_ / "a", 4_KiB, options_); }),
+              HasSubstr("EEXIST"));
   std::string text;
   std::ifstream(scratch_ / "a") >> text;
   EXPECT_EQ(text, "precious");
@@ -62,7 +65,8 @@ TEST_P(FileTest, CreateRefusesAnExistingFileAndLeavesItAlone) {
 
 TEST_P(FileTest, TooLargeAFileSaysNeedAndHaveAndLeavesNothing) {
   // 2^50 bytes: more than free on any disk that runs this; the kernel's or the file system's refusal.
-  const std::string text = error_of(ErrorKind::disk, [&] { File::create(scratch_ / "a", uint64_t{1} << 50, options_); });
+  const std::string text =
+      error_of(ErrorKind::disk, [&] { File::create(scratch_ / "a", uint64_t{1} << 50, options_); });
   EXPECT_THAT(text, HasSubstr("1.00 PiB"));
   EXPECT_FALSE(std::filesystem::exists(scratch_ / "a"));
 }
@@ -118,7 +122,8 @@ TEST_P(FileTest, WritersOfOnePageDoNotLoseEachOthersBytes) {
   std::vector<std::thread> threads;
   for (unsigned t = 0; t < 4; ++t)
     threads.emplace_back([&, t] {
-      for (unsigned i = 0; i < 32; ++i) file.write_at((i * 4 + t) * 32, std::vector<std::byte>(32, static_cast<std::byte>(t + 1)));
+      for (unsigned i = 0; i < 32; ++i)
+        file.write_at((i * 4 + t) * 32, std::vector<std::byte>(32, static_cast<std::byte>(t + 1)));
     });
   for (std::thread& thread : threads) thread.join();
   std::vector<std::byte> all(4_KiB);
@@ -142,7 +147,8 @@ TEST_P(FileTest, OneExclusiveLockOrManySharedOnes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FileTest,
-                         ::testing::Values(Place{"disk", Scratch::On::disk, true}, Place{"page_cache", Scratch::On::disk, false},
+                         ::testing::Values(Place{"disk", Scratch::On::disk, true},
+                                           Place{"page_cache", Scratch::On::disk, false},
                                            Place{"tmpfs", Scratch::On::tmpfs, true}),
                          [](const auto& instance) { return std::string(instance.param.name); });
 
@@ -192,7 +198,8 @@ TEST(File, AFullDiskInTheMiddleOfAWriteIsAnError) {
   rlimit small = old;
   small.rlim_cur = 512_KiB;
   setrlimit(RLIMIT_FSIZE, &small);
-  const std::string text = error_of(ErrorKind::disk, [&] { file.write_at(256_KiB, std::vector<std::byte>(512_KiB)); });
+  const std::string text =
+      error_of(ErrorKind::disk, [&] { file.write_at(256_KiB, std::vector<std::byte>(512_KiB)); });
   setrlimit(RLIMIT_FSIZE, &old);
   std::signal(SIGXFSZ, handler);
   EXPECT_THAT(text, HasSubstr("EFBIG"));

@@ -60,7 +60,8 @@ TEST(MakeQueue, PrefersIoUringWhereItWorks) {
 
 TEST(UringStatus, ExplainsItself) {
   EXPECT_THAT((UringStatus{.error = EPERM, .step = "io_uring_setup", .disabled = 2}.explanation()),
-              ::testing::AllOf(HasSubstr("io_uring_setup"), HasSubstr("EPERM"), HasSubstr("kernel.io_uring_disabled is 2"), HasSubstr("sysctl")));
+              ::testing::AllOf(HasSubstr("io_uring_setup"), HasSubstr("EPERM"),
+                               HasSubstr("kernel.io_uring_disabled is 2"), HasSubstr("sysctl")));
   EXPECT_THAT((UringStatus{.error = EPERM, .step = "x", .disabled = 0}.explanation()), HasSubstr("seccomp"));
   EXPECT_THAT((UringStatus{.error = ENOSYS, .step = "x"}.explanation()), HasSubstr("gVisor"));
 }

@@ -24,13 +24,16 @@ std::string text_of(const fs::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-std::vector<std::byte> page_of(char c, size_t pages = 1) { return std::vector<std::byte>(pages * kAlignment, static_cast<std::byte>(c)); }
+std::vector<std::byte> page_of(char c, size_t pages = 1) {
+  return std::vector<std::byte>(pages * kAlignment, static_cast<std::byte>(c));
+}
 
 // The first letter of each page.
 std::string letters(const std::string& content) {
   std::string text;
   for (size_t i = 0; i < content.size(); i += kAlignment) {
-    EXPECT_EQ(content.substr(i, kAlignment), std::string(kAlignment, content[i])) << "pages are not torn inside";
+    EXPECT_EQ(content.substr(i, kAlignment), std::string(kAlignment, content[i]))
+        << "pages are not torn inside";
     text += content[i] == '\0' ? '0' : content[i];
   }
   return text;
@@ -46,7 +49,8 @@ class PowerCutTest : public ::testing::Test {
     std::set<std::string> states;
     for (uint64_t seed = 0; seed < kSeeds; ++seed) {
       recorder.materialise(cut, seed, scratch_ / "after");
-      states.insert(fs::exists(scratch_ / ("after/" + name)) ? letters(text_of(scratch_ / ("after/" + name))) : "gone");
+      states.insert(fs::exists(scratch_ / ("after/" + name)) ? letters(text_of(scratch_ / ("after/" + name)))
+                                                             : "gone");
     }
     return states;
   }
@@ -127,11 +131,14 @@ TEST_F(PowerCutTest, SeesWhatQueuesDo) {
   const base::Arena memory(8_KiB, "the test");
   std::fill(memory.all().begin(), memory.all().end(), std::byte{'q'});
   bool failing = true;
-  const auto queue = make_thread_queue({.depth = 1, .alter_result = [&](IoOp, uint64_t, int64_t result) { return failing ? int64_t{-EIO} : result; }});
+  const auto queue = make_thread_queue({.depth = 1, .alter_result = [&](IoOp, uint64_t, int64_t result) {
+                                          return failing ? int64_t{-EIO} : result;
+                                        }});
   EXPECT_THROW(submit(*queue, {IoOp::write, &file, memory.data(), 8_KiB, 0}).get(), base::Error);
   failing = false;
   submit(*queue, {.op = IoOp::sync, .file = &file}).get();
-  EXPECT_THAT(states_of(recorder, recorder.events(), "old"), ::testing::Contains("oooo")) << "no sync saves a failed write";
+  EXPECT_THAT(states_of(recorder, recorder.events(), "old"), ::testing::Contains("oooo"))
+      << "no sync saves a failed write";
   submit(*queue, {IoOp::write, &file, memory.data(), 8_KiB, 0}).get();
   submit(*queue, {.op = IoOp::sync, .file = &file}).get();
   EXPECT_EQ(states_of(recorder, recorder.events(), "old"), std::set<std::string>{"qqoo"});

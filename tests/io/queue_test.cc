@@ -32,7 +32,9 @@ struct Backend {
   bool direct;
 };
 
-void PrintTo(const Backend& backend, std::ostream* out) { *out << backend.name; }
+void PrintTo(const Backend& backend, std::ostream* out) {
+  *out << backend.name;
+}
 
 class QueueTest : public ::testing::TestWithParam<Backend> {
  protected:
@@ -48,7 +50,8 @@ class QueueTest : public ::testing::TestWithParam<Backend> {
     const Backend& backend = GetParam();
     std::unique_ptr<DiskQueue> queue = backend.uring ? make_uring_queue(options) : make_thread_queue(options);
     if (backend.registered) {
-      const std::span<std::byte> half = memory_.span(0, memory_.size() / 2);  // the other half stays unregistered
+      const std::span<std::byte> half =
+          memory_.span(0, memory_.size() / 2);  // the other half stays unregistered
       queue->register_memory(std::span(&half, 1));
     }
     if (backend.faulty)
@@ -56,7 +59,9 @@ class QueueTest : public ::testing::TestWithParam<Backend> {
     return queue;
   }
 
-  File create(const std::string& name, uint64_t bytes) { return File::create(scratch_ / name, bytes, {.direct = GetParam().direct}); }
+  File create(const std::string& name, uint64_t bytes) {
+    return File::create(scratch_ / name, bytes, {.direct = GetParam().direct});
+  }
 
   Scratch scratch_;
   base::Arena memory_;
@@ -90,10 +95,11 @@ TEST_P(QueueTest, CompletesEachOfManyConcurrentRequestsOnce) {
   for (size_t i = 0; i < kRequests; ++i) {
     const std::span<std::byte> data = memory_.span(i * kBytes, kBytes);
     fill_pattern(data, 7, i * kBytes);
-    queue->submit({IoOp::write, &file, data.data(), kBytes, i * kBytes}, [&calls, i](std::exception_ptr error) {
-      EXPECT_FALSE(error);
-      ++calls[i];
-    });
+    queue->submit({IoOp::write, &file, data.data(), kBytes, i * kBytes},
+                  [&calls, i](std::exception_ptr error) {
+                    EXPECT_FALSE(error);
+                    ++calls[i];
+                  });
   }
   queue->drain();
   for (const auto& count : calls) EXPECT_EQ(count, 1);
@@ -102,10 +108,11 @@ TEST_P(QueueTest, CompletesEachOfManyConcurrentRequestsOnce) {
   std::fill(memory_.all().begin(), memory_.all().end(), std::byte{0});
   std::atomic<int> reads = 0;
   for (size_t i = kRequests; i-- > 0;)
-    queue->submit({IoOp::read, &file, memory_.data() + i * kBytes, kBytes, i * kBytes}, [&](std::exception_ptr error) {
-      EXPECT_FALSE(error);
-      ++reads;
-    });
+    queue->submit({IoOp::read, &file, memory_.data() + i * kBytes, kBytes, i * kBytes},
+                  [&](std::exception_ptr error) {
+                    EXPECT_FALSE(error);
+                    ++reads;
+                  });
   queue->drain();
   EXPECT_EQ(reads, static_cast<int>(kRequests));
   EXPECT_TRUE(has_pattern(memory_.all(), 7, 0));
@@ -151,7 +158,8 @@ TEST_P(QueueTest, DestructionDrains) {
   {
     const auto queue = make();
     for (uint64_t i = 0; i < 16; ++i)
-      queue->submit({IoOp::write, &file, memory_.data(), 256_KiB, i * 256_KiB}, [&](std::exception_ptr) { ++done; });
+      queue->submit({IoOp::write, &file, memory_.data(), 256_KiB, i * 256_KiB},
+                    [&](std::exception_ptr) { ++done; });
   }
   EXPECT_EQ(done, 16);
 }
@@ -161,7 +169,9 @@ TEST_P(QueueTest, APastTheEndRequestFailsAndNamesTheFile) {
   const File file = create("data", 64_KiB);
   for (const IoOp op : {IoOp::read, IoOp::write})
     for (const uint64_t offset : {uint64_t{0}, uint64_t{32_KiB}, uint64_t{1_MiB}}) {
-      const std::string text = error_of(ErrorKind::disk, [&] { submit(*queue, {op, &file, memory_.data(), 128_KiB, offset}).get(); });
+      const std::string text = error_of(ErrorKind::disk, [&] {
+        submit(*queue, {op, &file, memory_.data(), 128_KiB, offset}).get();
+      });
       EXPECT_THAT(text, HasSubstr(file.path().string()));
     }
   EXPECT_EQ(file.size(), 64_KiB);
@@ -179,7 +189,11 @@ TEST_P(QueueTest, WritingAReadOnlyFileFails) {
   });
   queue->drain();
   EXPECT_EQ(calls, 1);  // one call, though several pieces failed
-  EXPECT_THAT(error_of(ErrorKind::disk, [&] { submit(*queue, {IoOp::write, &file, memory_.data(), 4_KiB, 0}).get(); }), HasSubstr("EBADF"));
+  EXPECT_THAT(error_of(ErrorKind::disk,
+                       [&] {
+                         submit(*queue, {IoOp::write, &file, memory_.data(), 4_KiB, 0}).get();
+                       }),
+              HasSubstr("EBADF"));
 }
 
 TEST_P(QueueTest, MisalignedRequestsAndClosedFilesAreBugs) {
@@ -187,7 +201,10 @@ TEST_P(QueueTest, MisalignedRequestsAndClosedFilesAreBugs) {
   const File file = create("data", 1_MiB);
   const File closed;
   const auto expect_bug = [&](const IoRequest& request) {
-    EXPECT_NE(error_of(ErrorKind::bug, [&] { queue->submit(request, [](std::exception_ptr) { ADD_FAILURE() << "done called"; }); }), "");
+    EXPECT_NE(
+        error_of(ErrorKind::bug,
+                 [&] { queue->submit(request, [](std::exception_ptr) { ADD_FAILURE() << "done called"; }); }),
+        "");
   };
   expect_bug({IoOp::read, &file, memory_.data() + 512, 4_KiB, 0});
   expect_bug({IoOp::read, &file, memory_.data(), 4000, 0});
@@ -204,9 +221,10 @@ TEST_P(QueueTest, PassingErrorsAndShortTransfersAtEveryCallAreMadeGood) {
   for (const int64_t fault : {int64_t{-EAGAIN}, int64_t{-EINTR}, int64_t{4096}, int64_t{5000}, int64_t{100}})
     for (int nth = 0; nth < kCalls; ++nth) {
       int call = 0;
-      const auto queue = make({.block_size = 64_KiB, .depth = 2, .alter_result = [&](IoOp, uint64_t, int64_t result) {
-                                 return call++ == nth ? fault : result;
-                               }});
+      const auto queue =
+          make({.block_size = 64_KiB, .depth = 2, .alter_result = [&](IoOp, uint64_t, int64_t result) {
+                  return call++ == nth ? fault : result;
+                }});
       const std::span<std::byte> out = memory_.span(0, 256_KiB), in = memory_.span(6_MiB, 256_KiB);
       fill_pattern(out, static_cast<uint64_t>(nth), 0);
       std::fill(in.begin(), in.end(), std::byte{0});
@@ -224,12 +242,14 @@ TEST_P(QueueTest, LastingErrorsAtEveryCallFailTheRequestOnceAndSpareTheOthers) {
     for (const int error : {ENOSPC, EINVAL, EDQUOT})
       for (int nth = 0; nth < 4; ++nth) {
         int call = 0;
-        const auto queue = make({.block_size = 64_KiB, .depth = 3, .alter_result = [&](IoOp, uint64_t, int64_t result) {
-                                   return call++ == nth ? -error : result;
-                                 }});
+        const auto queue =
+            make({.block_size = 64_KiB, .depth = 3, .alter_result = [&](IoOp, uint64_t, int64_t result) {
+                    return call++ == nth ? -error : result;
+                  }});
         std::atomic<int> failed = 0, succeeded = 0;
         for (int i = 0; i < 2; ++i)
-          queue->submit({op, &file, memory_.data() + i * 512_KiB, 256_KiB, 0}, [&](std::exception_ptr e) { ++(e ? failed : succeeded); });
+          queue->submit({op, &file, memory_.data() + i * 512_KiB, 256_KiB, 0},
+                        [&](std::exception_ptr e) { ++(e ? failed : succeeded); });
         queue->drain();
         EXPECT_EQ(failed, 1);
         EXPECT_EQ(succeeded, 1);
@@ -239,24 +259,34 @@ TEST_P(QueueTest, LastingErrorsAtEveryCallFailTheRequestOnceAndSpareTheOthers) {
 TEST_P(QueueTest, ABusyKernelIsAskedAgainThenBlockedOnThenGivenUp) {
   const File file = create("data", 64_KiB);
   int busy = 12;
-  const auto queue = make({.block_size = 64_KiB, .depth = 2, .alter_result = [&](IoOp, uint64_t, int64_t result) {
-                             return busy-- > 0 ? int64_t{-EAGAIN} : result;
-                           }});
+  const auto queue =
+      make({.block_size = 64_KiB, .depth = 2, .alter_result = [&](IoOp, uint64_t, int64_t result) {
+              return busy-- > 0 ? int64_t{-EAGAIN} : result;
+            }});
   submit(*queue, {IoOp::read, &file, memory_.data(), 64_KiB, 0}).get();
   EXPECT_EQ(queue->stats().retries, 12u);
   busy = 1000;
-  EXPECT_THAT(error_of(ErrorKind::disk, [&] { submit(*queue, {IoOp::read, &file, memory_.data(), 64_KiB, 0}).get(); }), HasSubstr("EAGAIN"));
+  EXPECT_THAT(error_of(ErrorKind::disk,
+                       [&] {
+                         submit(*queue, {IoOp::read, &file, memory_.data(), 64_KiB, 0}).get();
+                       }),
+              HasSubstr("EAGAIN"));
 }
 
 TEST_P(QueueTest, AnIoErrorIsRetriedOnceForReadsNeverForWritesAndSyncs) {
   const File file = create("data", 64_KiB);
   int errors = 1;
-  const auto queue = make({.block_size = 64_KiB, .depth = 2, .alter_result = [&](IoOp, uint64_t, int64_t result) {
-                             return errors-- > 0 ? int64_t{-EIO} : result;
-                           }});
+  const auto queue =
+      make({.block_size = 64_KiB, .depth = 2, .alter_result = [&](IoOp, uint64_t, int64_t result) {
+              return errors-- > 0 ? int64_t{-EIO} : result;
+            }});
   submit(*queue, {IoOp::read, &file, memory_.data(), 64_KiB, 0}).get();
   errors = 2;
-  EXPECT_THAT(error_of(ErrorKind::disk, [&] { submit(*queue, {IoOp::read, &file, memory_.data(), 64_KiB, 0}).get(); }), HasSubstr("EIO"));
+  EXPECT_THAT(error_of(ErrorKind::disk,
+                       [&] {
+                         submit(*queue, {IoOp::read, &file, memory_.data(), 64_KiB, 0}).get();
+                       }),
+              HasSubstr("EIO"));
   for (const IoOp op : {IoOp::write, IoOp::sync}) {
     errors = 1;
     EXPECT_THROW(submit(*queue, {op, &file, memory_.data(), 64_KiB, 0}).get(), base::Error);
@@ -267,8 +297,15 @@ TEST_P(QueueTest, AnIoErrorIsRetriedOnceForReadsNeverForWritesAndSyncs) {
 TEST_P(QueueTest, NothingTransferredInsideTheFileIsAnError) {
   const File file = create("data", 64_KiB);
   bool nothing = true;
-  const auto queue = make({.block_size = 64_KiB, .depth = 2, .alter_result = [&](IoOp, uint64_t, int64_t result) { return nothing ? 0 : result; }});
-  EXPECT_THAT(error_of(ErrorKind::disk, [&] { submit(*queue, {IoOp::read, &file, memory_.data(), 64_KiB, 0}).get(); }), HasSubstr("truncated"));
+  const auto queue =
+      make({.block_size = 64_KiB, .depth = 2, .alter_result = [&](IoOp, uint64_t, int64_t result) {
+              return nothing ? 0 : result;
+            }});
+  EXPECT_THAT(error_of(ErrorKind::disk,
+                       [&] {
+                         submit(*queue, {IoOp::read, &file, memory_.data(), 64_KiB, 0}).get();
+                       }),
+              HasSubstr("truncated"));
   EXPECT_THROW(submit(*queue, {IoOp::write, &file, memory_.data(), 64_KiB, 0}).get(), base::Error);
   nothing = false;
   submit(*queue, {IoOp::write, &file, memory_.data(), 64_KiB, 0}).get();
@@ -276,17 +313,18 @@ TEST_P(QueueTest, NothingTransferredInsideTheFileIsAnError) {
 
 using std::chrono::microseconds;
 constexpr Scratch::On kDisk = Scratch::On::disk, kTmpfs = Scratch::On::tmpfs;
-INSTANTIATE_TEST_SUITE_P(All, QueueTest,
-                         ::testing::Values(Backend{"threads", false, false, false, {}, kDisk, true},
-                                           Backend{"threads_page_cache", false, false, false, {}, kDisk, false},
-                                           Backend{"threads_tmpfs", false, false, false, {}, kTmpfs, true},
-                                           Backend{"uring", true, false, false, {}, kDisk, true},
-                                           Backend{"uring_registered", true, true, false, {}, kDisk, true},
-                                           Backend{"uring_page_cache", true, true, false, {}, kDisk, false},
-                                           Backend{"uring_tmpfs", true, true, false, {}, kTmpfs, true},
-                                           Backend{"faulty_pass_through", false, false, true, {}, kDisk, true},
-                                           Backend{"faulty_delayed", false, false, true, microseconds(300), kDisk, true}),
-                         [](const auto& instance) { return std::string(instance.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    All, QueueTest,
+    ::testing::Values(Backend{"threads", false, false, false, {}, kDisk, true},
+                      Backend{"threads_page_cache", false, false, false, {}, kDisk, false},
+                      Backend{"threads_tmpfs", false, false, false, {}, kTmpfs, true},
+                      Backend{"uring", true, false, false, {}, kDisk, true},
+                      Backend{"uring_registered", true, true, false, {}, kDisk, true},
+                      Backend{"uring_page_cache", true, true, false, {}, kDisk, false},
+                      Backend{"uring_tmpfs", true, true, false, {}, kTmpfs, true},
+                      Backend{"faulty_pass_through", false, false, true, {}, kDisk, true},
+                      Backend{"faulty_delayed", false, false, true, microseconds(300), kDisk, true}),
+    [](const auto& instance) { return std::string(instance.param.name); });
 
 }  // namespace
 }  // namespace sluice::io

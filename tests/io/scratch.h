@@ -38,7 +38,9 @@ class Scratch {
 };
 
 // Eight bytes per position, different for each (seed, position).
-inline uint64_t pattern_at(uint64_t seed, uint64_t position) { return (seed * 0x9e3779b97f4a7c15u) ^ (position * 0xd1342543de82ef95u); }
+inline uint64_t pattern_at(uint64_t seed, uint64_t position) {
+  return (seed * 0x9e3779b97f4a7c15u) ^ (position * 0xd1342543de82ef95u);
+}
 
 inline void fill_pattern(std::span<std::byte> data, uint64_t seed, uint64_t offset) {
   for (size_t i = 0; i + 8 <= data.size(); i += 8) {
@@ -47,11 +49,13 @@ inline void fill_pattern(std::span<std::byte> data, uint64_t seed, uint64_t offs
   }
 }
 
-inline ::testing::AssertionResult has_pattern(std::span<const std::byte> data, uint64_t seed, uint64_t offset) {
+inline ::testing::AssertionResult has_pattern(std::span<const std::byte> data, uint64_t seed,
+                                              uint64_t offset) {
   for (size_t i = 0; i + 8 <= data.size(); i += 8) {
     uint64_t value = 0;
     std::memcpy(&value, data.data() + i, 8);
-    if (value != pattern_at(seed, offset + i)) return ::testing::AssertionFailure() << "differs at " << offset + i;
+    if (value != pattern_at(seed, offset + i))
+      return ::testing::AssertionFailure() << "differs at " << offset + i;
   }
   return ::testing::AssertionSuccess();
 }

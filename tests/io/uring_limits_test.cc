@@ -1,5 +1,5 @@
-// What becomes of a queue where the system limits or refuses io_uring. Each case runs in a process of its own, because
-// what it gives up cannot be taken back.
+// What becomes of a queue where the system limits or refuses io_uring. Each case runs in a process of its
+// own, because what it gives up cannot be taken back.
 #include <gmock/gmock.h>
 #include <linux/capability.h>
 #include <linux/filter.h>
@@ -40,7 +40,8 @@ void refuse_io_uring() {
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
   const sock_fprog filter{std::size(program), program};
-  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0) _exit(91);
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)
+    _exit(91);
 }
 
 void limit_locked_memory(rlim_t soft, rlim_t hard) {
@@ -49,13 +50,15 @@ void limit_locked_memory(rlim_t soft, rlim_t hard) {
 }
 
 // Ends the process: 0 when the queue transfers and describes itself so, 1 when not.
-[[noreturn]] void exit_with_queue(DiskQueue& queue, const base::Arena& memory, const std::string& description) {
+[[noreturn]] void exit_with_queue(DiskQueue& queue, const base::Arena& memory,
+                                  const std::string& description) {
   const Scratch scratch;
   const File file = File::create(scratch / "data", 1_MiB);
   fill_pattern(memory.span(0, 1_MiB), 5, 0);
   submit(queue, {IoOp::write, &file, memory.data(), 1_MiB, 0}).get();
   submit(queue, {IoOp::read, &file, memory.data() + 1_MiB, 1_MiB, 0}).get();
-  const bool good = has_pattern(memory.span(1_MiB, 1_MiB), 5, 0) && queue.describe().find(description) != std::string::npos;
+  const bool good =
+      has_pattern(memory.span(1_MiB, 1_MiB), 5, 0) && queue.describe().find(description) != std::string::npos;
   std::filesystem::remove_all(scratch.path());
   _exit(good ? 0 : 1);
 }
