@@ -1,6 +1,9 @@
 #include "engine/hf_writer.h"
 
+#include <sys/resource.h>
+
 #include <cmath>
+#include <csignal>
 
 #include "base/bf16.h"
 #include "engine/config_text.h"
@@ -176,6 +179,20 @@ TEST_F(HfWriterTest, LeavesNothingAfterAnError) {
     if (++calls == 3) throw base::Error(ErrorKind::disk, "the store is gone");
   }),
                base::Error);
+  EXPECT_EQ(fs::directory_iterator(dir_.path()), fs::directory_iterator());
+}
+
+// A disk that fills up while writing, played by a limit on file sizes.
+TEST_F(HfWriterTest, AFailedWriteIsADiskErrorAndLeavesNothing) {
+  const HfReader reader(test_models() / "tied" / "model");
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{200'000, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  expect_error(ErrorKind::disk, "cannot write", [&] { export_to("out", reader); });
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, SIG_DFL);
   EXPECT_EQ(fs::directory_iterator(dir_.path()), fs::directory_iterator());
 }
 
