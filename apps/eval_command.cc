@@ -37,7 +37,7 @@ int run_eval(const Options& options) {
   eval.plan = plan_options(config);
   if (is_run) {
     eval.run_dir = options.config;
-    eval.storage = config.storage.paths;
+    eval.storage = storage_paths(config);
   }
   eval.scratch = config.run.dir.has_parent_path() ? config.run.dir.parent_path() : ".";
   eval.progress = [&](const std::string& what, uint64_t done, uint64_t total) { progress.update(what, done, total); };

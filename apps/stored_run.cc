@@ -10,6 +10,6 @@ StoredRun::StoredRun(const std::filesystem::path& run_dir)
     : config(RunDir(run_dir).read_config(configs::Purpose::reading)),
       reader(config.model.path),
       layout(engine::describe(reader.config(), model_source(config)), config.schema(), config.storage.tile),
-      store(offload::Store::open_read_only(run_dir, layout, &report, config.storage.paths)) {}
+      store(offload::Store::open_read_only(run_dir, layout, &report, storage_paths(config))) {}
 
 }  // namespace sluice::apps

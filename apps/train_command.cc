@@ -45,8 +45,10 @@ void print_memory(const engine::Trainer& trainer, const configs::RunConfig& conf
   while (!std::filesystem::exists(at) && at.has_parent_path()) at = at.parent_path();
   std::error_code error;
   memory.disk_have = std::filesystem::space(at.empty() ? "." : at, error).available + (exists ? need : 0);
-  spdlog::info("{} parameters, {} trainable; weights {}, state {}\n{}", trainer.layout().parameters(),
-               trainer.layout().trainable_elements(), offload::to_string(*config.zero_optimization.offload_param.device),
+  uint64_t trainable = 0;
+  for (const auto& block : trainer.layout().blocks())
+    for (const auto& tensor : block.tensors) trainable += tensor.trainable ? tensor.count : 0;
+  spdlog::info("{} parameters, {} trainable; weights {}, state {}\n{}", trainer.layout().parameters(), trainable, offload::to_string(*config.zero_optimization.offload_param.device),
                offload::to_string(*config.zero_optimization.offload_optimizer.device),
                memory_table(memory, *config.storage.durable));
 }

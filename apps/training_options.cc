@@ -36,6 +36,11 @@ engine::RuntimeOptions runtime_options(const configs::RunConfig& c) {
   return runtime;
 }
 
+std::vector<std::filesystem::path> storage_paths(const configs::RunConfig& c) {
+  const bool in_run = c.storage.paths.size() == 1 && c.storage.paths.front() == c.run.dir / "store";
+  return in_run ? std::vector<std::filesystem::path>{} : c.storage.paths;
+}
+
 namespace {
 
 cpu_adam::GroupOptions optimizer_options(const configs::OptimizerOptions& o) {
@@ -85,7 +90,7 @@ engine::TrainerOptions trainer_options(const configs::RunConfig& c) {
   o.wire = c.communication_data_type.value();
   o.plan = plan_options(c);
   o.store.run_dir = c.run.dir;
-  o.store.paths = c.storage.paths;
+  o.store.paths = storage_paths(c);
   o.store.durable = c.storage.durable.value();
   o.store.verify_on_open = c.storage.verify;
   return o;

@@ -7,6 +7,8 @@ namespace sluice::apps {
 
 engine::ModelSource model_source(const configs::RunConfig& config);
 engine::RuntimeOptions runtime_options(const configs::RunConfig& config);
+// Folders of slot files; empty: the store's own folder.
+std::vector<std::filesystem::path> storage_paths(const configs::RunConfig& config);
 offload::PlanOptions plan_options(const configs::RunConfig& config);  // tiers must be resolved
 // Everything that training needs must be resolved (tiers, steps, threads).
 engine::TrainerOptions trainer_options(const configs::RunConfig& config);

@@ -64,7 +64,8 @@ MicroBatch ComputeOps::batch(const Step& step, uint32_t micro) const {
 }
 
 bool ComputeOps::keeps_graph(uint32_t block) const {
-  return options_.training && block > 0 && block < head_ && block + options_.keep_graphs >= head_;
+  return options_.training && block > 0 && block < head_ && block + options_.keep_graphs >= head_ &&
+         block >= options_.lowest_trainable;
 }
 
 LayerGraph& ComputeOps::graph(uint32_t block, uint32_t micro) {

@@ -33,12 +33,13 @@ class DryRun {
   }
 
  private:
+  using Key = std::vector<std::pair<std::vector<int64_t>, bool>>;
   struct Layer {
     uint64_t forward = 0, graph_peak = 0, graph = 0, backward = 0;
   };
 
   uint64_t pass() {
-    const int64_t kept_from = options_.training ? int64_t{head_} - options_.keep_graphs : int64_t{head_};
+    const uint32_t kept_from = options_.training ? std::max(head_ - options_.keep_graphs, options_.lowest_trainable) : head_;
     const uint64_t micros = shape_.options().micro_batches;
     uint64_t worst = measure([&] { copy(input(1), model_.embed(weights(0, false), batch_)); });
     uint64_t kept = 0;
@@ -70,9 +71,10 @@ class DryRun {
     });
   }
 
-  // Layers whose tensors have equal shapes and trainable flags need equal memory.
+  // Layers whose tensors have equal shapes and trainable flags, and that want the same gradients, need equal memory.
   const Layer& measured(uint32_t block) {
-    std::vector<std::pair<std::vector<int64_t>, bool>> key;
+    Key key;
+    key.emplace_back(std::vector<int64_t>{}, options_.lowest_trainable < block);  // is an input gradient wanted?
     for (const auto& tensor : layout_.blocks()[block].tensors) key.emplace_back(tensor.shape, tensor.trainable);
     const auto [it, fresh] = layers_.try_emplace(key);
     if (!fresh) return it->second;
@@ -128,7 +130,7 @@ class DryRun {
   const DryRunOptions options_;
   MicroBatch batch_;
   uint32_t head_ = 0;
-  std::map<std::vector<std::pair<std::vector<int64_t>, bool>>, Layer> layers_;
+  std::map<Key, Layer> layers_;
 };
 
 }  // namespace

@@ -28,7 +28,6 @@ struct Step {
   std::vector<cpu_adam::StepGroup> groups;
   offload::StepMeta meta;  // what the commit of this step stores
 
-  int read_slot = 0, write_slot = 0;  // of the store; set when the gate of the step before has run
   bool writing = false;               // the first write of the step has been announced to the store
 
   std::vector<double> losses;      // by micro-batch: sum over its trained tokens

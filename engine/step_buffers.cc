@@ -105,12 +105,9 @@ void StepBuffers::make_step_tensors(gpu::Device& device_) {
   const StepOptions& o = shape_.options();
   const int64_t b = o.micro_batch, t = o.sequence, h = o.hidden;
   std::byte* boundaries = device(device_, "boundaries", shape_.boundaries() * shape_.boundary_bytes());
-  const auto inputs = static_cast<int64_t>(shape_.boundaries()) - (o.training ? o.micro_batches : 0);
-  const at::ScalarType type = compute_type(shape_.layout());
-  boundaries_ = over(boundaries, {inputs, b, t, h}, type);
-  if (o.training)
-    boundary_gradients_ = over(boundaries + static_cast<uint64_t>(inputs) * shape_.boundary_bytes(),
-                               {static_cast<int64_t>(o.micro_batches), b, t, h}, type);
+  // A storage each: kept graphs check the version of their own input, which writing the others must not change.
+  for (uint64_t i = 0; i < shape_.boundaries(); ++i)
+    boundaries_.push_back(over(boundaries + i * shape_.boundary_bytes(), {b, t, h}, compute_type(shape_.layout())));
   tokens_ = over(device(device_, "tokens", o.micro_batches * shape_.token_bytes()),
                  {static_cast<int64_t>(o.micro_batches), 3, b, t}, at::kLong);
 }
@@ -141,10 +138,12 @@ at::Tensor StepBuffers::gradient(Ring ring, uint32_t buffer, uint32_t block) con
 }
 
 at::Tensor StepBuffers::boundary(uint32_t block, uint32_t micro) const {
-  const int64_t g = shape_.options().micro_batches;
-  return boundaries_.select(0, shape_.options().training ? (static_cast<int64_t>(block) - 1) * g + micro : micro);
+  const StepOptions& o = shape_.options();
+  return boundaries_.at(o.training ? size_t{block - 1} * o.micro_batches + micro : micro);
 }
-at::Tensor StepBuffers::boundary_gradient(uint32_t micro) const { return boundary_gradients_.select(0, micro); }
+at::Tensor StepBuffers::boundary_gradient(uint32_t micro) const {
+  return boundaries_.at(boundaries_.size() - shape_.options().micro_batches + micro);
+}
 at::Tensor StepBuffers::tokens(uint32_t micro) const { return tokens_.select(0, micro); }
 
 std::vector<std::span<std::byte>> StepBuffers::host_regions() const {

@@ -61,7 +61,8 @@ class StepBuffers {
   std::vector<std::byte*> weights_homes_, state_homes_;            // by tile
   std::array<std::vector<at::Tensor>, offload::kRings> slots_;     // device rings: weights or fp32 gradients
   std::vector<at::Tensor> resident_;                               // by block; tier none
-  at::Tensor boundaries_, boundary_gradients_, tokens_;
+  std::vector<at::Tensor> boundaries_;                             // inputs by (block, micro-batch), then gradients
+  at::Tensor tokens_;
 };
 
 }  // namespace sluice::engine

@@ -13,19 +13,16 @@ StepHandlers::StepHandlers(const StepShape& shape, ComputeOps& compute, Transfer
   for (const auto& tile : shape.layout().tiles()) updates_ += tile.trainable ? 1 : 0;
 }
 
-void StepHandlers::set_slots(uint64_t first_period, int read_slot, int write_slot) {
+void StepHandlers::set_slots(uint64_t first_period, const Slots& slots) {
   first_period_ = first_period;
-  newest_slot_ = read_slot;
-  next_slot_ = write_slot;
+  newest_ = slots;
 }
 
 bool StepHandlers::begin_period(uint64_t period) {
   Step& s = step(period);
-  const bool known = update_ == nullptr || period == first_period_;  // else the gate before says, perhaps it has already
-  const int read = known ? newest_slot_ : s.read_slot, write = known ? next_slot_ : s.write_slot;
   s = Step{};
-  s.read_slot = read;
-  s.write_slot = write;
+  // Otherwise the gate of the period before says, and perhaps it has already.
+  if (update_ == nullptr || period == first_period_) slots(period) = newest_;
   if (!source_.begin(period, s)) return false;
   s.losses.assign(shape_.options().micro_batches, 0);
   if (update_ != nullptr) {
@@ -45,7 +42,7 @@ void StepHandlers::enqueue(const offload::OpRun& run, gpu::Stream& stream) {
 }
 
 std::optional<offload::OpHandlers::DiskRequest> StepHandlers::request(const offload::OpRun& run) {
-  return transfer_.request(run, step(run.period));
+  return transfer_.request(run, step(run.period), slots(run.period));
 }
 
 void StepHandlers::run(const offload::OpRun& run) {
@@ -64,13 +61,11 @@ void StepHandlers::run(const offload::OpRun& run) {
 // The next period reads what this one writes, unless this one is skipped.
 void StepHandlers::after_gate(uint64_t period) {
   Step& s = step(period);
-  Step& next = step(period + 1);
+  const Slots now = slots(period);
   if (s.skipped) ++skipped_;
   s.meta.skipped = skipped_;
-  next.read_slot = s.skipped ? s.read_slot : s.write_slot;
-  next.write_slot = s.skipped ? s.write_slot : options_.alternate_slots ? s.read_slot : s.write_slot;
-  newest_slot_ = next.read_slot;
-  next_slot_ = next.write_slot;
+  if (!s.skipped) newest_ = {.read = now.write, .write = options_.alternate_slots ? now.read : now.write};
+  slots(period + 1) = newest_;
 }
 
 void StepHandlers::flush(Step& s) {

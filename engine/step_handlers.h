@@ -31,9 +31,8 @@ class StepHandlers : public offload::OpHandlers {
                StepSource& source, const Options& options);
 
   // Slots of the first period of the next run: where the newest generation is, and where the next one goes.
-  void set_slots(uint64_t first_period, int read_slot, int write_slot);
-  int newest_slot() const { return newest_slot_; }  // not while running
-  int next_slot() const { return next_slot_; }
+  void set_slots(uint64_t first_period, const Slots& slots);
+  const Slots& newest() const { return newest_; }  // read: the newest generation. Not while running
   void set_skipped(uint64_t skipped) { skipped_ = skipped; }  // of the run so far
   const std::vector<uint64_t>& hashes() const { return hashes_; }  // newest extents, [tile][part]
 
@@ -45,6 +44,7 @@ class StepHandlers : public offload::OpHandlers {
 
  private:
   Step& step(uint64_t period) { return steps_[period % steps_.size()]; }
+  Slots& slots(uint64_t period) { return slots_[period % slots_.size()]; }
   void after_gate(uint64_t period);
   void flush(Step& step);
 
@@ -56,8 +56,9 @@ class StepHandlers : public offload::OpHandlers {
   StepSource& source_;
   const Options options_;
   std::array<Step, 8> steps_;  // periods alive at once are fewer
+  std::array<Slots, 8> slots_;
   uint64_t first_period_ = 0;
-  int newest_slot_ = 0, next_slot_ = 0;
+  Slots newest_;
   uint64_t skipped_ = 0;
   std::vector<uint64_t> hashes_;
   uint32_t updates_ = 0;  // per step

@@ -158,7 +158,7 @@ void Trainer::Impl::load() {
       shape, *compute, *transfer, update.get(), *store, *source,
       StepHandlers::Options{.alternate_slots = commits_steps(), .commits = commits_steps()});
   handlers->set_skipped(store->meta().skipped);
-  handlers->set_slots(store->meta().step, published, target);
+  handlers->set_slots(store->meta().step, {.read = published, .write = target});
   evaluator = std::make_unique<Evaluator>(runtime, *setup.model, shape, *buffers, *store, eval_plan);
   committed_step = store->meta().step;
 }
@@ -180,7 +180,7 @@ RunOutcome Trainer::Impl::run(base::Trace* trace) {
   offload::StepMeta meta = store->meta();
   while (meta.step < options.steps && !source->stop_requested()) {
     const uint64_t end = segment_end(meta.step);
-    handlers->set_slots(meta.step, handlers->newest_slot(), handlers->next_slot());
+    handlers->set_slots(meta.step, handlers->newest());
     source->start(meta, end, &executor);
     executor.run(meta.step);
     meta = source->meta();
@@ -200,7 +200,7 @@ RunOutcome Trainer::Impl::run(base::Trace* trace) {
 // durable: checkpoint and none. Steps since the last commit are in memory, or in the slot that is not published.
 void Trainer::Impl::commit_memory(const offload::StepMeta& meta) {
   if (meta.step == committed_step) return;
-  const int slot = handlers->next_slot();
+  const int slot = handlers->newest().write;
   store->begin_writes();
   std::vector<uint64_t> hashes = handlers->hashes();
   store_homes(shape, *buffers, *store, slot, runtime, *update, hashes);
@@ -212,14 +212,14 @@ void Trainer::Impl::commit_memory(const offload::StepMeta& meta) {
   if (options.store.durable == Durable::checkpoint) {  // with none, close() does the rest
     store->prepare(meta);
     store->publish();
-    handlers->set_slots(meta.step, store->published(), store->target());
+    handlers->set_slots(meta.step, {.read = store->published(), .write = store->target()});
   }
   committed_step = meta.step;
 }
 
 EvalResult Trainer::Impl::evaluate() {
   if (!eval_data) base::fail(ErrorKind::config, "data.eval is not set: there is nothing to evaluate on");
-  return evaluator->run(*eval_data, handlers->newest_slot(), [&](uint64_t done, uint64_t total) {
+  return evaluator->run(*eval_data, handlers->newest().read, [&](uint64_t done, uint64_t total) {
     if (events.on_progress) events.on_progress("evaluating", done, total);
   });
 }

@@ -48,7 +48,8 @@ void TransferOps::copy_out(const offload::OpRun& run, gpu::Stream& stream) {
   stream.cast_out(buffers_.ring(ring, run.plan->buffer(*use, run.period)), device, tile.count, shape_.options().wire);
 }
 
-std::optional<offload::OpHandlers::DiskRequest> TransferOps::request(const offload::OpRun& run, Step& step) {
+std::optional<offload::OpHandlers::DiskRequest> TransferOps::request(const offload::OpRun& run, Step& step,
+                                                                      const Slots& slots) {
   const auto index = static_cast<uint32_t>(run.op().tile);
   const OpKind kind = run.op().kind;
   const bool write = kind == OpKind::write_weights || kind == OpKind::write_state;
@@ -58,8 +59,10 @@ std::optional<offload::OpHandlers::DiskRequest> TransferOps::request(const offlo
     step.writing = true;
   }
   const bool weights = kind == OpKind::read_weights || kind == OpKind::write_weights;
-  const offload::Extent extent =
-      store_.extent(write ? step.write_slot : step.read_slot, index, weights ? offload::Part::weights : offload::Part::state);
+  // Frozen tiles lie in the base file and are read without waiting for a gate: their slot must not be looked up.
+  const bool frozen = !shape_.layout().tiles()[index].trainable;
+  const int slot = frozen ? 0 : write ? slots.write : slots.read;
+  const offload::Extent extent = store_.extent(slot, index, weights ? offload::Part::weights : offload::Part::state);
   io::IoRequest request;
   request.op = write ? io::IoOp::write : io::IoOp::read;
   request.file = extent.file;

@@ -10,6 +10,11 @@
 
 namespace sluice::engine {
 
+// Of the store. What a step reads is known when the gate of the step before has run.
+struct Slots {
+  int read = 0, write = 0;
+};
+
 class TransferOps {
  public:
   TransferOps(const StepShape& shape, StepBuffers& buffers, offload::Store& store, io::DiskQueue& queue)
@@ -17,8 +22,8 @@ class TransferOps {
 
   void copy_in(const offload::OpRun& run, gpu::Stream& stream);
   void copy_out(const offload::OpRun& run, gpu::Stream& stream);
-  // No value: nothing to transfer (a skipped step writes nothing).
-  std::optional<offload::OpHandlers::DiskRequest> request(const offload::OpRun& run, Step& step);
+  // No value: nothing to transfer (a skipped step writes nothing). Slots hold the generation that the step reads, and the one it writes.
+  std::optional<offload::OpHandlers::DiskRequest> request(const offload::OpRun& run, Step& step, const Slots& slots);
 
  private:
   std::byte* host_weights(const offload::OpRun& run) const;

@@ -1,5 +1,5 @@
-// The durable home of weights and optimizer state: slots of preallocated files, checksum tables, an atomic commit.
-// Bytes and state machine: docs/store_format.md.
+// The durable home of weights and optimizer state: slots of preallocated files, checksum tables, an atomic
+// commit. Bytes and state machine: docs/store_format.md.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -22,8 +22,8 @@ enum class Durable : uint8_t { step, checkpoint, none };
 
 struct StoreOptions {
   std::filesystem::path run_dir;             // holds store/SUPER and store/layout.json
-  std::vector<std::filesystem::path> paths;  // existing folders, one a drive, for slot files; empty: run_dir/store.
-                                             // One for now: more is Error(config)
+  std::vector<std::filesystem::path> paths;  // existing folders, one a drive, for slot files; empty:
+                                             // run_dir/store. One for now: more is Error(config)
   Durable durable = Durable::step;
   std::string model_digest;     // hex; of the source model. Another model: Error(disk)
   double lock_seconds = 30;     // how long to wait for a lock that another process holds
@@ -31,7 +31,8 @@ struct StoreOptions {
   // Bytes done and in all, while creating or verifying; caller's thread.
   std::function<void(uint64_t done, uint64_t total)> progress;
 
-  // Tests. Called with the name of each point of the protocol that is passed (store_failpoint.h); may throw or end the process.
+  // Tests. Called with the name of each point of the protocol that is passed (store_failpoint.h); may throw
+  // or end the process.
   std::function<void(std::string_view name)> failpoint;
   io::FileObserver* observer = nullptr;  // told of every change made to files; must outlive the store
 };
@@ -48,26 +49,32 @@ struct OpenReport {
   std::vector<std::string> notes;  // damaged other record, verified slot, cleared leftovers, ...
 };
 
-// One rank. Not thread-safe except extent(), published(), target() and set_hash() (different tiles). Errors: Error(disk), with what,
-// where, and what to do. After an error in begin_writes, prepare, publish, skip or close the store refuses every further change:
-// end the process and open again, which finds out what became durable.
+// One rank. Not thread-safe except extent(), published(), target() and set_hash() (different tiles). Errors:
+// Error(disk), with what, where, and what to do. After an error in begin_writes, prepare, publish, skip or
+// close the store refuses every further change: end the process and open again, which finds out what became
+// durable.
 class Store {
  public:
   static bool exists(const std::filesystem::path& run_dir);
 
-  // CREATE. `fill` is called for every tile in order, with host buffers of the extent sizes to fill with the initial weights
-  // extent and the lo field (zero-filled before the call; m and v stay unwritten = zero; no lo in fp32); frozen tiles: weights
-  // only, into the base file. Peak memory: one tile. On any error nothing is left behind but what existed before. An existing store is
-  // Error(config); too little space Error(disk) before anything is written.
+  // CREATE. `fill` is called for every tile in order, with host buffers of the extent sizes to fill with the
+  // initial weights extent and the lo field (zero-filled before the call; m and v stay unwritten = zero; no
+  // lo in fp32); frozen tiles: weights only, into the base file. Peak memory: one tile. On any error nothing
+  // is left behind but what existed before. An existing store is Error(config); too little space Error(disk)
+  // before anything is written.
   using Fill = std::function<void(const Tile& tile, std::span<std::byte> weights, std::span<std::byte> lo)>;
-  static std::unique_ptr<Store> create(const StoreOptions& options, const Layout& layout, const StepMeta& meta, const Fill& fill);
+  static std::unique_ptr<Store> create(const StoreOptions& options, const Layout& layout,
+                                       const StepMeta& meta, const Fill& fill);
 
-  // OPEN, exclusive. Leaves the store untouched when it refuses. Another model, a held lock, damage: Error(disk). Another schema,
-  // tile, trainable set, placement or number of slots: Error(config) naming the stored value. report may be null.
+  // OPEN, exclusive. Leaves the store untouched when it refuses. Another model, a held lock, damage:
+  // Error(disk). Another schema, tile, trainable set, placement or number of slots: Error(config) naming the
+  // stored value. report may be null.
   static std::unique_ptr<Store> open(const StoreOptions& options, const Layout& layout, OpenReport* report);
-  // Read-only view of the published generation under shared locks (export, eval, inspect). Refuses, naming the holder,
-  // while a run holds the store. paths: where to look for slot files that were moved; empty: where they were created.
-  static std::unique_ptr<Store> open_read_only(const std::filesystem::path& run_dir, const Layout& layout, OpenReport* report,
+  // Read-only view of the published generation under shared locks (export, eval, inspect). Refuses, naming
+  // the holder, while a run holds the store. paths: where to look for slot files that were moved; empty:
+  // where they were created.
+  static std::unique_ptr<Store> open_read_only(const std::filesystem::path& run_dir, const Layout& layout,
+                                               OpenReport* report,
                                                const std::vector<std::filesystem::path>& paths = {});
 
   virtual ~Store() = default;  // releases the locks; publishes nothing
@@ -75,25 +82,33 @@ class Store {
   virtual StepMeta meta() const = 0;        // of the published record
   virtual uint64_t generation() const = 0;  // of the published slot; skips keep it
   virtual int published() const = 0;        // slot
-  virtual int target() const = 0;  // slot that the next generation is written to (durable none: the same). Changes in publish()
-  virtual Extent extent(int slot, uint32_t tile, Part part) const = 0;  // tile: index into layout.tiles(); frozen: base file, any slot
-  virtual uint64_t hash(int slot, uint32_t tile, Part part) const = 0;  // of the table (published slot), or as set (target)
-  virtual void set_hash(uint32_t tile, Part part, uint64_t hash) = 0;   // for the target slot, next generation; last call wins
+  virtual int target() const = 0;  // slot that the next generation is written to (durable none: the same).
+                                   // Changes in publish()
+  virtual Extent extent(int slot, uint32_t tile,
+                        Part part) const = 0;  // tile: index into layout.tiles(); frozen: base file, any slot
+  virtual uint64_t hash(int slot, uint32_t tile,
+                        Part part) const = 0;  // of the table (published slot), or as set (target)
+  // For the target slot and its next generation: only between begin_writes and prepare, whenever the bytes
+  // were hashed. Last call wins.
+  virtual void set_hash(uint32_t tile, Part part, uint64_t hash) = 0;
 
-  // Must precede the first write into the target slot after create, open or a commit, and come after publish() of the commit
-  // before (durable none: durable dirty mark). Again before the commit: nothing happens.
+  // Must precede the first write into the target slot after create, open or a commit, and come after
+  // publish() of the commit before (durable none: durable dirty mark). Again before the commit: nothing
+  // happens.
   virtual void begin_writes() = 0;
-  // C2: tables and header of the target, fdatasync of its files. All extents have been written and every hash set since the last
-  // commit (or skip). Not with durable none.
+  // C2: tables and header of the target, fdatasync of its files. All extents have been written and every hash
+  // set since the last commit (or skip). Not with durable none.
   virtual void prepare(const StepMeta& meta) = 0;
   // C3-C5: publish what was prepared; returns when durable. The target becomes the published slot.
   virtual void publish() = 0;
-  // SKIP: publish the same slot and generation with new meta. What was written to the target is garbage. Only with durable step;
-  // otherwise nothing happens, and the skip travels with the meta of the next commit.
+  // SKIP: publish the same slot and generation with new meta. What was written to the target is garbage. Only
+  // with durable step; otherwise nothing happens, and the skip travels with the meta of the next commit.
   virtual void skip(const StepMeta& meta) = 0;
-  // Clean exit. durable none: flush and clear the dirty mark (meta is stored). Otherwise nothing is published.
+  // Clean exit. durable none: flush and clear the dirty mark (meta is stored). Otherwise nothing is
+  // published.
   virtual void close(const StepMeta& meta) = 0;
-  // Reads and checks the whole published slot, and the base file, against their tables. Error(disk) naming the first bad extent.
+  // Reads and checks the whole published slot, and the base file, against their tables. Error(disk) naming
+  // the first bad extent.
   virtual void verify() = 0;
   virtual std::vector<const io::File*> files() const = 0;  // of extents
 };

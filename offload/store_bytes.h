@@ -36,7 +36,8 @@ T get(std::span<const std::byte, kPageBytes> page, size_t offset) {
 }
 
 // Text is cut to the field and padded with zeros.
-inline void put_text(std::span<std::byte, kPageBytes> page, size_t offset, size_t field, std::string_view text) {
+inline void put_text(std::span<std::byte, kPageBytes> page, size_t offset, size_t field,
+                     std::string_view text) {
   SLUICE_CHECK(offset + field <= kHashAt);
   std::memset(page.data() + offset, 0, field);
   std::memcpy(page.data() + offset, text.data(), std::min(field, text.size()));
@@ -48,11 +49,14 @@ inline std::string get_text(std::span<const std::byte, kPageBytes> page, size_t 
   return {begin, strnlen(begin, field)};
 }
 
-inline void seal(std::span<std::byte, kPageBytes> page) { put(page, kHashAt, base::xxh3(page.data(), kHashAt)); }
+inline void seal(std::span<std::byte, kPageBytes> page) {
+  put(page, kHashAt, base::xxh3(page.data(), kHashAt));
+}
 
 // Magic and version lie at 0 and 8 in every page.
 inline PageState check(std::span<const std::byte, kPageBytes> page, uint64_t magic) {
-  if (std::all_of(page.begin(), page.end(), [](std::byte b) { return b == std::byte{0}; })) return PageState::empty;
+  if (std::all_of(page.begin(), page.end(), [](std::byte b) { return b == std::byte{0}; }))
+    return PageState::empty;
   if (get<uint64_t>(page, kHashAt) != base::xxh3(page.data(), kHashAt)) return PageState::damaged;
   if (get<uint64_t>(page, 0) != magic) return PageState::damaged;
   return get<uint32_t>(page, 8) == kStoreVersion ? PageState::valid : PageState::other_version;

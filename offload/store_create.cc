@@ -10,9 +10,9 @@
 #include "base/hash.h"
 #include "base/units.h"
 #include "io/system_error.h"
+#include "offload/store.h"
 #include "offload/store_failpoint.h"
 #include "offload/store_files.h"
-#include "offload/store.h"
 
 namespace sluice::offload {
 namespace {
@@ -46,7 +46,11 @@ class NewFolders {
 class Creation {
  public:
   Creation(const StoreOptions& options, const Layout& layout)
-      : options_(options), layout_(layout), geometry_(layout), failpoints_(options.failpoint), build_(temporary_folder(options.run_dir)) {
+      : options_(options),
+        layout_(layout),
+        geometry_(layout),
+        failpoints_(options.failpoint),
+        build_(temporary_folder(options.run_dir)) {
     stored_ = describe_layout(layout);
     stored_.uuid = make_uuid();
     stored_.model_digest = options.model_digest;
@@ -71,7 +75,9 @@ class Creation {
     std::vector<uint64_t> table;
   };
   bool separate_data() const { return data_ != build_; }
-  io::File create_file(const fs::path& path, uint64_t bytes) { return io::File::create(path, bytes, {.observer = options_.observer}); }
+  io::File create_file(const fs::path& path, uint64_t bytes) {
+    return io::File::create(path, bytes, {.observer = options_.observer});
+  }
   NewFile create_data_file(uint32_t slot, const StoreGeometry::FileShape& shape);
   void write_layout();
   void fill_tiles(const Store::Fill& fill, NewFile& slot, NewFile& base);
@@ -96,15 +102,19 @@ void Creation::check_space() const {
   const uint64_t run_need = kSuperBytes + base::round_up(layout_text_.size(), kPageBytes) + kPageBytes;
   const auto require = [&](const fs::path& folder, uint64_t need) {
     if (const uint64_t have = io::free_space(folder); have < need)
-      fail(ErrorKind::disk, "not enough disk space for the store: {} needs {} ({} slot{} of {}, {} for frozen tensors), {} is free. Free "
-           "some, or set storage.paths to a larger drive", folder.string(), base::format_bytes(need), stored_.slots,
-           stored_.slots == 1 ? "" : "s", base::format_bytes(geometry_.slot().file_bytes), base::format_bytes(base),
+      fail(ErrorKind::disk,
+           "not enough disk space for the store: {} needs {} ({} slot{} of {}, {} for frozen tensors), {} is "
+           "free. Free "
+           "some, or set storage.paths to a larger drive",
+           folder.string(), base::format_bytes(need), stored_.slots, stored_.slots == 1 ? "" : "s",
+           base::format_bytes(geometry_.slot().file_bytes), base::format_bytes(base),
            base::format_bytes(have));
   };
   fs::path run = fs::absolute(options_.run_dir).lexically_normal();
   while (!fs::exists(run) && run.has_relative_path()) run = run.parent_path();
   const fs::path data = separate_data() ? data_.parent_path() : run;
-  struct stat a {}, b {};
+  struct stat a {
+  }, b{};
   const bool one_disk = stat(run.c_str(), &a) == 0 && stat(data.c_str(), &b) == 0 && a.st_dev == b.st_dev;
   if (one_disk)
     data_need += run_need;
@@ -124,11 +134,13 @@ void Creation::write_layout() {
 }
 
 Creation::NewFile Creation::create_data_file(uint32_t slot, const StoreGeometry::FileShape& shape) {
-  return {create_file(data_ / slot_file_name(0, 0, slot), shape.file_bytes), std::vector<uint64_t>(shape.extents)};
+  return {create_file(data_ / slot_file_name(0, 0, slot), shape.file_bytes),
+          std::vector<uint64_t>(shape.extents)};
 }
 
 // Writes what is not zero; returns the hash of the state extent, or of the base file's weights extent.
-uint64_t Creation::write_tile(uint32_t index, std::span<std::byte> weights, std::span<std::byte> lo, NewFile& slot) {
+uint64_t Creation::write_tile(uint32_t index, std::span<std::byte> weights, std::span<std::byte> lo,
+                              NewFile& slot) {
   const Tile& tile = layout_.tiles()[index];
   const StoreGeometry::Place place = geometry_.place(index, Part::weights);
   slot.file.write_at(place.offset, weights);
@@ -141,11 +153,13 @@ uint64_t Creation::write_tile(uint32_t index, std::span<std::byte> weights, std:
     const bool given = std::string_view(field.name) == "lo";
     for (uint64_t leaf = 0; leaf < layout_.leaves(tile); ++leaf) {
       const uint64_t bytes = leaf_count(tile, leaf) * field.bytes;
-      leaves.push_back(given ? base::xxh3(lo.subspan(leaf * kLeafElements * field.bytes, bytes)) : zeros_.leaf(bytes));
+      leaves.push_back(given ? base::xxh3(lo.subspan(leaf * kLeafElements * field.bytes, bytes))
+                             : zeros_.leaf(bytes));
     }
   }
   slot.table[state.entry] = extent_hash(leaves);
-  if (std::any_of(lo.begin(), lo.end(), [](std::byte b) { return b != std::byte{0}; })) slot.file.write_at(state.offset, lo);
+  if (std::any_of(lo.begin(), lo.end(), [](std::byte b) { return b != std::byte{0}; }))
+    slot.file.write_at(state.offset, lo);
   return place.bytes;
 }
 
@@ -170,7 +184,8 @@ void Creation::fill_tiles(const Store::Fill& fill, NewFile& slot, NewFile& base)
   }
 }
 
-void Creation::finish(NewFile& file, uint32_t slot, const StoreGeometry::FileShape& shape, const StepMeta& meta) {
+void Creation::finish(NewFile& file, uint32_t slot, const StoreGeometry::FileShape& shape,
+                      const StepMeta& meta) {
   SlotHeader header;
   header.uuid = stored_.uuid;
   header.slot = slot;
@@ -235,17 +250,21 @@ void Creation::build(const StepMeta& meta, const Store::Fill& fill) {
 
 void check_paths(const StoreOptions& options) {
   if (options.paths.size() > 1)
-    fail(ErrorKind::config, "storage.paths has {} entries; more than one drive is not built yet: name one", options.paths.size());
+    fail(ErrorKind::config, "storage.paths has {} entries; more than one drive is not built yet: name one",
+         options.paths.size());
   if (!options.paths.empty() && !fs::is_directory(options.paths[0]))
-    fail(ErrorKind::config, "storage.paths: {} is no folder. Make it, or mount the drive", options.paths[0].string());
+    fail(ErrorKind::config, "storage.paths: {} is no folder. Make it, or mount the drive",
+         options.paths[0].string());
 }
 
 }  // namespace
 
-std::unique_ptr<Store> Store::create(const StoreOptions& options, const Layout& layout, const StepMeta& meta, const Fill& fill) {
+std::unique_ptr<Store> Store::create(const StoreOptions& options, const Layout& layout, const StepMeta& meta,
+                                     const Fill& fill) {
   check_paths(options);
   if (exists(options.run_dir))
-    fail(ErrorKind::config, "{} already holds a store. Continue it (--resume auto), or use another run.dir", options.run_dir.string());
+    fail(ErrorKind::config, "{} already holds a store. Continue it (--resume auto), or use another run.dir",
+         options.run_dir.string());
   NewFolders folders(options.observer);
   try {
     folders.make(options.run_dir);

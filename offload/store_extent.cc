@@ -11,7 +11,8 @@
 namespace sluice::offload {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "the store's bytes are little endian; arrays are written as they lie");
+static_assert(std::endian::native == std::endian::little,
+              "the store's bytes are little endian; arrays are written as they lie");
 
 constexpr std::array<ExtentField, 1> kBf16Weights{{{"hi", 2}}};
 constexpr std::array<ExtentField, 3> kBf16State{{{"lo", 2}, {"m", 4}, {"v", 4}}};
@@ -22,8 +23,10 @@ constexpr std::array<ExtentField, 2> kFp32State{{{"m", 4}, {"v", 4}}};
 
 std::span<const ExtentField> extent_fields(Schema schema, Part part) {
   switch (schema) {
-    case Schema::bf16: return part == Part::weights ? std::span<const ExtentField>(kBf16Weights) : kBf16State;
-    case Schema::fp32: return part == Part::weights ? std::span<const ExtentField>(kFp32Weights) : kFp32State;
+    case Schema::bf16:
+      return part == Part::weights ? std::span<const ExtentField>(kBf16Weights) : kBf16State;
+    case Schema::fp32:
+      return part == Part::weights ? std::span<const ExtentField>(kFp32Weights) : kFp32State;
   }
   base::fail(base::ErrorKind::bug, "unknown schema {}", static_cast<int>(schema));
 }

@@ -20,8 +20,8 @@ struct ExtentField {
 std::span<const ExtentField> extent_fields(Schema schema, Part part);
 uint64_t extent_bytes(Schema schema, Part part, const Tile& tile);
 
-// Hash of an extent from its fields' leaf hashes, in (field, leaf) order. A leaf hash is the XXH3-64 of kLeafElements elements of
-// one field (the last leaf: what Tile::count leaves).
+// Hash of an extent from its fields' leaf hashes, in (field, leaf) order. A leaf hash is the XXH3-64 of
+// kLeafElements elements of one field (the last leaf: what Tile::count leaves).
 uint64_t extent_hash(std::span<const uint64_t> leaf_hashes);
 
 // The same from the bytes of a whole extent.

@@ -20,8 +20,7 @@ constexpr std::array kNames = {
     "create.prepared"sv,   // slot 0 is flushed
     "create.published"sv,  // record 1 is durable, still under store.tmp
     "create.renamed"sv,    // RUN/store exists, its name is not durable
-    "create.done"sv,
-    "open.locked"sv,
+    "create.done"sv,      "open.locked"sv,
     "open.checked"sv,    // record, headers, tables agree; the slot is verified where it must be
     "open.rewritten"sv,  // the taken record is written again, not flushed
     "open.done"sv,
@@ -30,14 +29,14 @@ constexpr std::array kNames = {
     "commit.table"sv,     // table and header are written, not flushed
     "commit.prepared"sv,  // slot file is flushed
     "commit.record"sv,    // the new record is written, not flushed
-    "commit.done"sv,
-    "skip.record"sv,
-    "skip.done"sv,
+    "commit.done"sv,      "skip.record"sv, "skip.done"sv,
 };
 
 }  // namespace
 
-std::span<const std::string_view> failpoint_names() { return kNames; }
+std::span<const std::string_view> failpoint_names() {
+  return kNames;
+}
 
 Failpoints::Failpoints(Callback callback) : callback_(std::move(callback)) {
   const char* text = std::getenv("SLUICE_FAILPOINT");
@@ -49,7 +48,8 @@ Failpoints::Failpoints(Callback callback) : callback_(std::move(callback)) {
   char* end = nullptr;
   passes_left_ = std::strtoull(count.c_str(), &end, 10);
   if (std::find(kNames.begin(), kNames.end(), stop_at_) == kNames.end() || *end != '\0' || passes_left_ == 0)
-    base::fail(base::ErrorKind::config, "SLUICE_FAILPOINT={}: want name:count with one of {}", setting, fmt::join(kNames, ", "));
+    base::fail(base::ErrorKind::config, "SLUICE_FAILPOINT={}: want name:count with one of {}", setting,
+               fmt::join(kNames, ", "));
 }
 
 void Failpoints::pass(std::string_view name) {

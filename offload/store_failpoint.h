@@ -12,7 +12,8 @@ namespace sluice::offload {
 std::span<const std::string_view> failpoint_names();
 
 // Two ways in: a callback (it may throw, or end the process), and for whole programs the environment:
-// SLUICE_FAILPOINT=name:count ends the process with _exit(137) at the count-th pass of the point (count from 1).
+// SLUICE_FAILPOINT=name:count ends the process with _exit(137) at the count-th pass of the point (count from
+// 1).
 class Failpoints {
  public:
   using Callback = std::function<void(std::string_view name)>;

@@ -30,11 +30,13 @@ Clock::time_point deadline_after(double seconds) {
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
-// Process ids that the kernel lists as holders of flocks on this file; empty where /proc/locks is not to be had.
+// Process ids that the kernel lists as holders of flocks on this file; empty where /proc/locks is not to be
+// had.
 std::string lock_pids(const io::File& file) {
   struct stat info {};
   if (fstat(file.fd(), &info) != 0) return "";
-  const std::string wanted = fmt::format("{:02x}:{:02x}:{}", major(info.st_dev), minor(info.st_dev), info.st_ino);
+  const std::string wanted =
+      fmt::format("{:02x}:{:02x}:{}", major(info.st_dev), minor(info.st_dev), info.st_ino);
   std::ifstream locks("/proc/locks");
   std::string pids;
   for (std::string line; std::getline(locks, line);) {
@@ -56,45 +58,59 @@ std::string holder_text(const fs::path& store, const io::File& file) {
   return written.empty() ? "pid " + pids : fmt::format("pid {} (last run: {})", pids, written);
 }
 
-void lock_before(Clock::time_point deadline, const io::File& file, io::LockMode mode, const fs::path& store, double seconds) {
+void lock_before(Clock::time_point deadline, const io::File& file, io::LockMode mode, const fs::path& store,
+                 double seconds) {
   while (!file.try_lock(mode)) {
     if (Clock::now() >= deadline)
-      fail(ErrorKind::disk, "the store {} is in use by {} (lock on {}, waited {:.3g} s). Stop that process, or use another run.dir",
+      fail(ErrorKind::disk,
+           "the store {} is in use by {} (lock on {}, waited {:.3g} s). Stop that process, or use another "
+           "run.dir",
            store.string(), holder_text(store, file), file.path().filename().string(), seconds);
     std::this_thread::sleep_for(kPollInterval);
   }
 }
 
 bool still_named(const io::File& file) {
-  struct stat named {}, opened {};
-  return stat(file.path().c_str(), &named) == 0 && fstat(file.fd(), &opened) == 0 && named.st_dev == opened.st_dev &&
-         named.st_ino == opened.st_ino;
+  struct stat named {
+  }, opened{};
+  return stat(file.path().c_str(), &named) == 0 && fstat(file.fd(), &opened) == 0 &&
+         named.st_dev == opened.st_dev && named.st_ino == opened.st_ino;
 }
 
 fs::path find_data(const StoredLayout& stored, const fs::path& store, const LockOptions& options) {
   if (stored.drives.size() != 1)
-    fail(ErrorKind::disk, "{}: slot files on {} drives; more than one is not built yet", store.string(), stored.drives.size());
+    fail(ErrorKind::disk, "{}: slot files on {} drives; more than one is not built yet", store.string(),
+         stored.drives.size());
   const fs::path& created = stored.drives[0];
   const bool inside = created == ".";
   const bool exclusive = options.mode == io::LockMode::exclusive;
-  const fs::path moved = options.paths.empty() ? fs::path() : options.paths[0] / data_folder_name(stored.uuid);
+  const fs::path moved =
+      options.paths.empty() ? fs::path() : options.paths[0] / data_folder_name(stored.uuid);
   if (!inside && !moved.empty() && fs::is_directory(moved)) return moved;
   if (exclusive && inside != options.paths.empty())
-    fail(ErrorKind::config, "the store keeps its slot files in {}, this config asks for {}. Moving an existing store is not built yet: "
-         "set storage.paths back", inside ? store.string() : created.string(),
+    fail(ErrorKind::config,
+         "the store keeps its slot files in {}, this config asks for {}. Moving an existing store is not "
+         "built yet: "
+         "set storage.paths back",
+         inside ? store.string() : created.string(),
          options.paths.empty() ? store.string() : options.paths[0].string());
   const fs::path data = inside ? store : created;
   if (exclusive && !inside && fs::is_directory(data))
-    fail(ErrorKind::config, "the store keeps its slot files in {}, this config asks for {}. Move the folder {} there, or set "
-         "storage.paths back", created.string(), options.paths[0].string(), created.filename().string());
+    fail(ErrorKind::config,
+         "the store keeps its slot files in {}, this config asks for {}. Move the folder {} there, or set "
+         "storage.paths back",
+         created.string(), options.paths[0].string(), created.filename().string());
   if (!fs::is_directory(data))
-    fail(ErrorKind::disk, "the slot files of {} are gone: no folder {}{}. Is the drive mounted? A moved folder is found under "
-         "storage.paths", store.string(), data.string(), moved.empty() ? "" : " and no " + moved.string());
+    fail(ErrorKind::disk,
+         "the slot files of {} are gone: no folder {}{}. Is the drive mounted? A moved folder is found under "
+         "storage.paths",
+         store.string(), data.string(), moved.empty() ? "" : " and no " + moved.string());
   return data;
 }
 
 // No value: the store was replaced while its locks were taken.
-std::optional<StoreFiles> try_lock_store(const fs::path& store, const LockOptions& options, Clock::time_point deadline) {
+std::optional<StoreFiles> try_lock_store(const fs::path& store, const LockOptions& options,
+                                         Clock::time_point deadline) {
   const bool exclusive = options.mode == io::LockMode::exclusive;
   const auto mode = exclusive ? io::OpenMode::read_write : io::OpenMode::read;
   const io::FileOptions file_options{.observer = options.observer};
@@ -106,7 +122,8 @@ std::optional<StoreFiles> try_lock_store(const fs::path& store, const LockOption
   files.stored = read_layout_file(layout_file(store));
   files.data = find_data(files.stored, store, options);
   if (files.stored.world != 1)
-    fail(ErrorKind::config, "the store was written by {} ranks; more than one is not built yet", files.stored.world);
+    fail(ErrorKind::config, "the store was written by {} ranks; more than one is not built yet",
+         files.stored.world);
   for (uint32_t slot = 0; slot < files.stored.slots; ++slot) {
     files.slots.push_back(io::File::open(files.data / slot_file_name(0, 0, slot), mode, file_options));
     lock_before(deadline, files.slots.back(), options.mode, store, options.seconds);
@@ -119,11 +136,21 @@ std::optional<StoreFiles> try_lock_store(const fs::path& store, const LockOption
 
 }  // namespace
 
-fs::path store_folder(const fs::path& run_dir) { return run_dir / "store"; }
-fs::path temporary_folder(const fs::path& run_dir) { return run_dir / "store.tmp"; }
-fs::path super_file(const fs::path& store) { return store / "SUPER"; }
-fs::path layout_file(const fs::path& store) { return store / "layout.json"; }
-std::string data_folder_name(const Uuid& uuid) { return "sluice-" + to_string(uuid); }
+fs::path store_folder(const fs::path& run_dir) {
+  return run_dir / "store";
+}
+fs::path temporary_folder(const fs::path& run_dir) {
+  return run_dir / "store.tmp";
+}
+fs::path super_file(const fs::path& store) {
+  return store / "SUPER";
+}
+fs::path layout_file(const fs::path& store) {
+  return store / "layout.json";
+}
+std::string data_folder_name(const Uuid& uuid) {
+  return "sluice-" + to_string(uuid);
+}
 
 std::string slot_file_name(uint32_t rank, uint32_t drive, uint32_t slot) {
   const std::string file = fmt::format("r{:03}.d{}", rank, drive);
@@ -142,12 +169,15 @@ RunLock::RunLock(const fs::path& run_dir, double seconds) {
     }
     ::close(fd_);
     if (error == EWOULDBLOCK)
-      fail(ErrorKind::disk, "another process is creating a store in {} (waited {:.3g} s). Stop it, or use another run.dir",
+      fail(ErrorKind::disk,
+           "another process is creating a store in {} (waited {:.3g} s). Stop it, or use another run.dir",
            run_dir.string(), seconds);
     fail(ErrorKind::disk, "cannot lock {}: {}", run_dir.string(), io::errno_text(error));
   }
 }
-RunLock::~RunLock() { ::close(fd_); }
+RunLock::~RunLock() {
+  ::close(fd_);
+}
 
 StoreFiles lock_store(const fs::path& run_dir, const LockOptions& options) {
   const fs::path store = store_folder(run_dir);

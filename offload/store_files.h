@@ -12,8 +12,9 @@
 
 namespace sluice::offload {
 
-std::filesystem::path store_folder(const std::filesystem::path& run_dir);      // RUN/store
-std::filesystem::path temporary_folder(const std::filesystem::path& run_dir);  // RUN/store.tmp: a store that is being created
+std::filesystem::path store_folder(const std::filesystem::path& run_dir);  // RUN/store
+std::filesystem::path temporary_folder(
+    const std::filesystem::path& run_dir);  // RUN/store.tmp: a store that is being created
 std::filesystem::path super_file(const std::filesystem::path& store);
 std::filesystem::path layout_file(const std::filesystem::path& store);
 std::string data_folder_name(const Uuid& uuid);  // "sluice-<uuid>", under a storage path
@@ -46,8 +47,9 @@ struct LockOptions {
   io::FileObserver* observer = nullptr;
 };
 
-// OPEN 1: SUPER, then every slot file; then RUN/store must still name what was locked, else it starts again. Error(disk) naming the
-// holder when a lock is not to be had in time; Error(config) when the slot files are elsewhere than the config says.
+// OPEN 1: SUPER, then every slot file; then RUN/store must still name what was locked, else it starts again.
+// Error(disk) naming the holder when a lock is not to be had in time; Error(config) when the slot files are
+// elsewhere than the config says.
 StoreFiles lock_store(const std::filesystem::path& run_dir, const LockOptions& options);
 
 // Text for the process that finds the store locked; the lock alone decides. Never fails.

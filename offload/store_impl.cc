@@ -17,7 +17,9 @@ class FileStore::Change {
     SLUICE_CHECK(!store.options_.read_only, "the store is open for reading");
     SLUICE_CHECK(store.phase_ != Phase::closed, "the store is closed");
     if (store.broken_)
-      fail(ErrorKind::disk, "{}: an earlier change of the store failed; nothing more is written. Start again with --resume auto",
+      fail(ErrorKind::disk,
+           "{}: an earlier change of the store failed; nothing more is written. Start again with --resume "
+           "auto",
            store.super_.path().string());
     store.broken_ = true;
   }
@@ -43,7 +45,9 @@ FileStore::FileStore(OpenedStore opened, const Layout& layout, Failpoints failpo
       next_table_(table_),
       hash_set_(table_.size(), one_slot()) {}
 
-int FileStore::target() const { return one_slot() ? 0 : 1 - published_.load(); }
+int FileStore::target() const {
+  return one_slot() ? 0 : 1 - published_.load();
+}
 
 Extent FileStore::extent(int slot, uint32_t tile, Part part) const {
   SLUICE_CHECK(slot >= 0 && static_cast<size_t>(slot) < slots_.size(), "no such slot");
@@ -63,6 +67,7 @@ uint64_t FileStore::hash(int slot, uint32_t tile, Part part) const {
 void FileStore::set_hash(uint32_t tile, Part part, uint64_t hash) {
   const StoreGeometry::Place place = geometry_.place(tile, part);
   SLUICE_CHECK(!place.base, "frozen extents are never written");
+  SLUICE_CHECK(phase_ == Phase::writing, "set_hash before begin_writes of its generation");
   next_table_[place.entry] = hash;
   hash_set_[place.entry] = 1;
 }
@@ -73,8 +78,11 @@ void FileStore::begin_writes() {
   if (phase_ == Phase::idle) {
     const io::File& file = slots_[static_cast<size_t>(target())];
     if (const uint64_t links = file.link_count(); links != 1)
-      fail(ErrorKind::disk, "{} has {} names; the next step would change what the others hold. Remove the other names (hard links), "
-           "or replace them by copies", file.path().string(), links);
+      fail(ErrorKind::disk,
+           "{} has {} names; the next step would change what the others hold. Remove the other names (hard "
+           "links), "
+           "or replace them by copies",
+           file.path().string(), links);
     if (one_slot()) {
       Record dirty = record_;
       ++dirty.seq;

@@ -64,8 +64,8 @@ class FileStore final : public Store {
   const io::File super_, base_;
   const std::vector<io::File> slots_;
 
-  Record record_;      // published
-  Record next_;        // prepared
+  Record record_;  // published
+  Record next_;    // prepared
   std::atomic<int> published_;
   Phase phase_ = Phase::idle;
   bool broken_ = false;

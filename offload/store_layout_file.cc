@@ -17,13 +17,18 @@ using nlohmann::json;
 
 constexpr const char* kFormat = "sluice-store";
 
-const char* name_of(Schema schema) { return schema == Schema::bf16 ? "bf16" : "fp32"; }
+const char* name_of(Schema schema) {
+  return schema == Schema::bf16 ? "bf16" : "fp32";
+}
 
 const char* name_of(BlockKind kind) {
   switch (kind) {
-    case BlockKind::embedding: return "embedding";
-    case BlockKind::layer: return "layer";
-    case BlockKind::head: return "head";
+    case BlockKind::embedding:
+      return "embedding";
+    case BlockKind::layer:
+      return "layer";
+    case BlockKind::head:
+      return "head";
   }
   return "?";
 }
@@ -39,7 +44,8 @@ json blocks_json(const Layout& layout) {
   for (const BlockPlace& block : layout.blocks()) {
     json tensors = json::array();
     for (const TensorPlace& t : block.tensors)
-      tensors.push_back({{"name", t.name}, {"shape", t.shape}, {"trainable", t.trainable}, {"first", t.offset}});
+      tensors.push_back(
+          {{"name", t.name}, {"shape", t.shape}, {"trainable", t.trainable}, {"first", t.offset}});
     blocks.push_back({{"kind", name_of(block.kind)}, {"tensors", std::move(tensors)}});
   }
   return blocks;
@@ -53,15 +59,16 @@ json extents_json(const Layout& layout) {
       const Tile& tile = layout.tiles()[i];
       if (part == Part::state && !tile.trainable) continue;
       const StoreGeometry::Place place = geometry.place(i, part);
-      extents.push_back({part == Part::weights ? "weights" : "state", place.base ? "base" : "slot", place.offset, tile.block,
-                         tile.first, tile.count});
+      extents.push_back({part == Part::weights ? "weights" : "state", place.base ? "base" : "slot",
+                         place.offset, tile.block, tile.first, tile.count});
     }
   return extents;
 }
 
 StoredLayout parse(const json& root) {
   StoredLayout stored;
-  if (!parse_uuid(root.at("uuid").get<std::string>(), &stored.uuid)) throw std::runtime_error("uuid is not 32 hex digits");
+  if (!parse_uuid(root.at("uuid").get<std::string>(), &stored.uuid))
+    throw std::runtime_error("uuid is not 32 hex digits");
   stored.model_digest = root.at("model_digest").get<std::string>();
   const std::string hash = root.at("layout_hash").get<std::string>();
   size_t used = 0;
@@ -76,7 +83,8 @@ StoredLayout parse(const json& root) {
   for (const json& block : root.at("blocks")) {
     auto& tensors = stored.blocks.emplace_back();
     for (const json& t : block.at("tensors"))
-      tensors.push_back({t.at("name").get<std::string>(), t.at("shape").get<std::vector<int64_t>>(), t.at("trainable").get<bool>()});
+      tensors.push_back({t.at("name").get<std::string>(), t.at("shape").get<std::vector<int64_t>>(),
+                         t.at("trainable").get<bool>()});
   }
   return stored;
 }
@@ -87,21 +95,30 @@ std::string text_of(const StoredTensor& tensor) {
 
 // The first tensor that makes it another model; empty: none.
 std::string other_tensor(const StoredLayout& a, const StoredLayout& b) {
-  if (a.blocks.size() != b.blocks.size()) return fmt::format("{} blocks, this model has {}", a.blocks.size(), b.blocks.size());
+  if (a.blocks.size() != b.blocks.size())
+    return fmt::format("{} blocks, this model has {}", a.blocks.size(), b.blocks.size());
   for (size_t i = 0; i < a.blocks.size(); ++i) {
     if (a.blocks[i].size() != b.blocks[i].size())
-      return fmt::format("{} tensors in block {}, this model has {}", a.blocks[i].size(), i, b.blocks[i].size());
+      return fmt::format("{} tensors in block {}, this model has {}", a.blocks[i].size(), i,
+                         b.blocks[i].size());
     for (size_t j = 0; j < a.blocks[i].size(); ++j) {
       const StoredTensor &x = a.blocks[i][j], &y = b.blocks[i][j];
-      if (x.name != y.name || x.shape != y.shape) return fmt::format("{}, this model has {}", text_of(x), text_of(y));
+      if (x.name != y.name || x.shape != y.shape)
+        return fmt::format("{}, this model has {}", text_of(x), text_of(y));
     }
   }
-  return a.tied == b.tied ? "" : fmt::format("{} embedding and head, this model the other way", a.tied ? "a tied" : "an untied");
+  return a.tied == b.tied ? ""
+                          : fmt::format("{} embedding and head, this model the other way",
+                                        a.tied ? "a tied" : "an untied");
 }
 
-[[noreturn]] void refuse_reshard(const std::string& what, const std::string& stored, const std::string& wanted) {
-  fail(ErrorKind::config, "the store was created with {} {}, this config asks for {}. Changing it for an existing store is not built "
-       "yet: set it back to {}, or start a new run in another run.dir", what, stored, wanted, stored);
+[[noreturn]] void refuse_reshard(const std::string& what, const std::string& stored,
+                                 const std::string& wanted) {
+  fail(ErrorKind::config,
+       "the store was created with {} {}, this config asks for {}. Changing it for an existing store is not "
+       "built "
+       "yet: set it back to {}, or start a new run in another run.dir",
+       what, stored, wanted, stored);
 }
 
 }  // namespace
@@ -129,7 +146,9 @@ std::string layout_json(const StoredLayout& stored, const Layout& layout) {
       {"model_digest", stored.model_digest},
       {"layout_hash", base::hash_hex(stored.layout_hash)},
       {"schema", stored.schema},
-      {"fields", {{"weights", fields_json(layout.schema(), Part::weights)}, {"state", fields_json(layout.schema(), Part::state)}}},
+      {"fields",
+       {{"weights", fields_json(layout.schema(), Part::weights)},
+        {"state", fields_json(layout.schema(), Part::state)}}},
       {"tile", stored.tile},
       {"tied", stored.tied},
       {"world", stored.world},
@@ -143,14 +162,17 @@ std::string layout_json(const StoredLayout& stored, const Layout& layout) {
 
 StoredLayout read_layout_file(const std::filesystem::path& file) {
   std::ifstream in(file, std::ios::binary);
-  if (!in) fail(ErrorKind::disk, "cannot read {}: there is no store, or a part of it is missing", file.string());
+  if (!in)
+    fail(ErrorKind::disk, "cannot read {}: there is no store, or a part of it is missing", file.string());
   std::stringstream text;
   text << in.rdbuf();
   try {
     const json root = json::parse(text.str());
     if (root.at("format") != kFormat) throw std::runtime_error("is the layout of something else");
     const auto version = root.at("version").get<uint32_t>();
-    if (version != kStoreVersion) throw std::runtime_error(fmt::format("has format version {}, this program knows {}", version, kStoreVersion));
+    if (version != kStoreVersion)
+      throw std::runtime_error(
+          fmt::format("has format version {}, this program knows {}", version, kStoreVersion));
     return parse(root);
   } catch (const std::exception& error) {  // of the parser, or above
     fail(ErrorKind::disk, "{} is damaged or not a store's: {}", file.string(), error.what());
@@ -160,21 +182,29 @@ StoredLayout read_layout_file(const std::filesystem::path& file) {
 void check_layout(const StoredLayout& stored, const Layout& layout, const std::string& model_digest) {
   const StoredLayout wanted = describe_layout(layout);
   if (const std::string other = other_tensor(stored, wanted); !other.empty())
-    fail(ErrorKind::disk, "the store holds another model: it has {}. Use another run.dir, or the model it was created from", other);
+    fail(ErrorKind::disk,
+         "the store holds another model: it has {}. Use another run.dir, or the model it was created from",
+         other);
   if (stored.model_digest != model_digest)
-    fail(ErrorKind::disk, "the store was created from another model (digest {}, this model has {}). Use another run.dir, or the model "
-         "it was created from", stored.model_digest, model_digest);
+    fail(ErrorKind::disk,
+         "the store was created from another model (digest {}, this model has {}). Use another run.dir, or "
+         "the model "
+         "it was created from",
+         stored.model_digest, model_digest);
   if (stored.schema != wanted.schema) refuse_reshard("schema", stored.schema, wanted.schema);
-  if (stored.tile != wanted.tile) refuse_reshard("storage.tile", std::to_string(stored.tile), std::to_string(wanted.tile));
-  if (stored.world != wanted.world) refuse_reshard("world size", std::to_string(stored.world), std::to_string(wanted.world));
+  if (stored.tile != wanted.tile)
+    refuse_reshard("storage.tile", std::to_string(stored.tile), std::to_string(wanted.tile));
+  if (stored.world != wanted.world)
+    refuse_reshard("world size", std::to_string(stored.world), std::to_string(wanted.world));
   for (size_t i = 0; i < stored.blocks.size(); ++i)
     for (size_t j = 0; j < stored.blocks[i].size(); ++j)
       if (stored.blocks[i][j].trainable != wanted.blocks[i][j].trainable)
-        refuse_reshard("tensor " + stored.blocks[i][j].name, stored.blocks[i][j].trainable ? "trainable" : "frozen",
+        refuse_reshard("tensor " + stored.blocks[i][j].name,
+                       stored.blocks[i][j].trainable ? "trainable" : "frozen",
                        wanted.blocks[i][j].trainable ? "trainable" : "frozen");
   if (stored.layout_hash != wanted.layout_hash)
-    fail(ErrorKind::disk, "the store's layout hash is {}, this model and config give {}", base::hash_hex(stored.layout_hash),
-         base::hash_hex(wanted.layout_hash));
+    fail(ErrorKind::disk, "the store's layout hash is {}, this model and config give {}",
+         base::hash_hex(stored.layout_hash), base::hash_hex(wanted.layout_hash));
 }
 
 }  // namespace sluice::offload

@@ -1,4 +1,5 @@
-// layout.json: what a store holds and where, written once at creation. Form: docs/store_format.md, "layout.json".
+// layout.json: what a store holds and where, written once at creation. Form: docs/store_format.md,
+// "layout.json".
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -25,20 +26,22 @@ struct StoredLayout {
   uint64_t tile = 0;
   bool tied = false;
   uint32_t world = 1, slots = 2;
-  std::vector<std::filesystem::path> drives;  // absolute folders of the slot files; "." is the store's own folder
+  std::vector<std::filesystem::path>
+      drives;  // absolute folders of the slot files; "." is the store's own folder
   std::vector<std::vector<StoredTensor>> blocks;
 };
 
 StoredLayout describe_layout(const Layout& layout);  // uuid, digest, slots and drives are the caller's
 
-// The text also lists every extent as (part, file, offset, block, first, count), for readers and for a later change of world or tile.
+// The text also lists every extent as (part, file, offset, block, first, count), for readers and for a later
+// change of world or tile.
 std::string layout_json(const StoredLayout& stored, const Layout& layout);
 
 // Error(disk) when the file is missing, is no layout.json, or has another format version.
 StoredLayout read_layout_file(const std::filesystem::path& file);
 
-// Whether a store can be used as it is. Error(disk) naming the first difference when it holds another model; Error(config) naming
-// the stored value when only schema, tile, trainable set or ranks differ.
+// Whether a store can be used as it is. Error(disk) naming the first difference when it holds another model;
+// Error(config) naming the stored value when only schema, tile, trainable set or ranks differ.
 void check_layout(const StoredLayout& stored, const Layout& layout, const std::string& model_digest);
 
 }  // namespace sluice::offload

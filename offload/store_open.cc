@@ -33,21 +33,28 @@ TakenRecord take_record(const io::File& super, const StoredLayout& stored) {
     states[i] = decode_record(page, &records[i]);
     if (states[i] == PageState::other_version)
       fail(ErrorKind::disk, "{}: written by a version of sluice whose format this one does not know", path);
-    if (states[i] == PageState::valid && ((records[i].seq & 1) != i || records[i].uuid != stored.uuid)) states[i] = PageState::damaged;
+    if (states[i] == PageState::valid && ((records[i].seq & 1) != i || records[i].uuid != stored.uuid))
+      states[i] = PageState::damaged;
   }
   const auto valid = [&](size_t i) { return states[i] == PageState::valid; };
   if (!valid(0) && !valid(1))
-    fail(ErrorKind::disk, "{}: neither of the two records is valid; nothing says which slot is whole. Restore the store from a copy, or "
-         "start again in another run.dir", path);
+    fail(ErrorKind::disk,
+         "{}: neither of the two records is valid; nothing says which slot is whole. Restore the store from "
+         "a copy, or "
+         "start again in another run.dir",
+         path);
   const size_t best = valid(1) && (!valid(0) || records[1].seq > records[0].seq) ? 1 : 0;
   TakenRecord taken{records[best], true, ""};
   const PageState other = states[1 - best];
   const uint64_t seq = taken.record.seq;
-  taken.other_is_sound = seq == 1 ? other == PageState::empty
-                                  : other == PageState::valid && records[1 - best].seq == seq - 1;
+  taken.other_is_sound =
+      seq == 1 ? other == PageState::empty : other == PageState::valid && records[1 - best].seq == seq - 1;
   if (!taken.other_is_sound)
-    taken.note = fmt::format("{}: the other record is damaged; it may have held step {} or the step before this one. The store is at "
-                             "step {}", path, taken.record.meta.step + 1, taken.record.meta.step);
+    taken.note = fmt::format(
+        "{}: the other record is damaged; it may have held step {} or the step before this one. The store is "
+        "at "
+        "step {}",
+        path, taken.record.meta.step + 1, taken.record.meta.step);
   return taken;
 }
 
@@ -56,23 +63,28 @@ bool check_slot(const StoreGeometry& geometry, OpenedStore& opened) {
   const Record& record = opened.record;
   const StoreFiles& files = opened.files;
   const std::string path = files.super.path().string();
-  if (record.slot >= files.slots.size()) fail(ErrorKind::disk, "{}: the record names slot {}, there is none", path, record.slot);
+  if (record.slot >= files.slots.size())
+    fail(ErrorKind::disk, "{}: the record names slot {}, there is none", path, record.slot);
   for (const io::File& file : files.slots)
     if (file.size() != geometry.slot().file_bytes)
-      fail(ErrorKind::disk, "{}: the file has {} bytes, the store needs {}", file.path().string(), file.size(), geometry.slot().file_bytes);
+      fail(ErrorKind::disk, "{}: the file has {} bytes, the store needs {}", file.path().string(),
+           file.size(), geometry.slot().file_bytes);
   SlotHeader expected;
   expected.uuid = files.stored.uuid;
   expected.slot = record.slot;
   const io::File& slot = files.slots[record.slot];
   const SlotHeader header = read_header_and_table(slot, geometry.slot(), expected, &opened.table);
   if (header.gen != record.gen)
-    fail(ErrorKind::disk, "{}: holds generation {}, the record says {}. The slot was overwritten after the record was published",
+    fail(ErrorKind::disk,
+         "{}: holds generation {}, the record says {}. The slot was overwritten after the record was "
+         "published",
          slot.path().string(), header.gen, record.gen);
   if (root_hash({&header.table_hash, 1}) != record.root)
     fail(ErrorKind::disk, "{}: its table is not the one that was published", slot.path().string());
   if (geometry.base().extents != 0) {
     if (!files.base.valid())
-      fail(ErrorKind::disk, "{}: the base file of the frozen tensors is missing", (files.data / slot_file_name(0, 0, kBaseSlot)).string());
+      fail(ErrorKind::disk, "{}: the base file of the frozen tensors is missing",
+           (files.data / slot_file_name(0, 0, kBaseSlot)).string());
     expected.slot = kBaseSlot;
     read_header_and_table(files.base, geometry.base(), expected, &opened.base_table);
   }
@@ -80,7 +92,8 @@ bool check_slot(const StoreGeometry& geometry, OpenedStore& opened) {
 }
 
 // OPEN 2 to 4.
-OpenedStore check_store(StoreFiles files, const Layout& layout, const StoreOptions& options, OpenReport& report) {
+OpenedStore check_store(StoreFiles files, const Layout& layout, const StoreOptions& options,
+                        OpenReport& report) {
   OpenedStore opened;
   opened.files = std::move(files);
   const TakenRecord taken = take_record(opened.files.super, opened.files.stored);
@@ -88,12 +101,16 @@ OpenedStore check_store(StoreFiles files, const Layout& layout, const StoreOptio
   report.meta = taken.record.meta;
   if (!taken.note.empty()) report.notes.push_back(taken.note);
   const std::string store = opened.files.store.string();
-  if (opened.record.layout_hash != opened.files.stored.layout_hash || opened.record.world != opened.files.stored.world)
+  if (opened.record.layout_hash != opened.files.stored.layout_hash ||
+      opened.record.world != opened.files.stored.world)
     fail(ErrorKind::disk, "{}: record and layout.json disagree", store);
   if ((opened.record.flags & Record::kDirty) != 0)
-    fail(ErrorKind::disk, "{}: a run with durable: none ended while it was changing its only slot after step {}; what is there is a mixture "
-         "and cannot be used. Start again in another run.dir, or remove this one; storage.durable: step survives a crash", store,
-         opened.record.meta.step);
+    fail(ErrorKind::disk,
+         "{}: a run with durable: none ended while it was changing its only slot after step {}; what is "
+         "there is a mixture "
+         "and cannot be used. Start again in another run.dir, or remove this one; storage.durable: step "
+         "survives a crash",
+         store, opened.record.meta.step);
   const StoreGeometry geometry(layout);
   const bool this_boot = check_slot(geometry, opened);
   const bool verify = options.verify_on_open || !taken.other_is_sound || !this_boot;
@@ -105,18 +122,19 @@ OpenedStore check_store(StoreFiles files, const Layout& layout, const StoreOptio
                     .base = opened.files.base.valid() ? &opened.files.base : nullptr,
                     .base_table = opened.base_table,
                     .progress = options.progress});
-    report.notes.push_back(fmt::format("{}: verified {} of step {} ({})", store, base::format_bytes(geometry.slot().file_bytes),
+    report.notes.push_back(fmt::format("{}: verified {} of step {} ({})", store,
+                                       base::format_bytes(geometry.slot().file_bytes),
                                        opened.record.meta.step,
                                        !taken.other_is_sound ? "the other record is damaged"
-                                       : !this_boot          ? "the machine was started again since it was written"
-                                                             : "as asked"));
+                                       : !this_boot ? "the machine was started again since it was written"
+                                                    : "as asked"));
   }
   return opened;
 }
 
 // OPEN 5: until this is durable, nothing may be written that the fallback state could need.
-void rewrite_record(const OpenedStore& opened, Failpoints& failpoints, const fs::path& run_dir, const StoreOptions& options,
-                    OpenReport& report) {
+void rewrite_record(const OpenedStore& opened, Failpoints& failpoints, const fs::path& run_dir,
+                    const StoreOptions& options, OpenReport& report) {
   const Record& record = opened.record;
   opened.files.super.write_at(record_offset(record.seq), encode_record(record));
   failpoints.pass("open.rewritten");
@@ -125,17 +143,21 @@ void rewrite_record(const OpenedStore& opened, Failpoints& failpoints, const fs:
   io::sync_directory(run_dir, options.observer);
   if (fs::exists(run_dir / "checkpoints")) io::sync_directory(run_dir / "checkpoints", options.observer);
   if (remove_leftovers(run_dir, options.observer))
-    report.notes.push_back(fmt::format("removed {}: a store whose creation was interrupted", temporary_folder(run_dir).string()));
+    report.notes.push_back(fmt::format("removed {}: a store whose creation was interrupted",
+                                       temporary_folder(run_dir).string()));
   write_holder(opened.files.store);
 }
 
 }  // namespace
 
-bool Store::exists(const fs::path& run_dir) { return fs::exists(store_folder(run_dir)); }
+bool Store::exists(const fs::path& run_dir) {
+  return fs::exists(store_folder(run_dir));
+}
 
 std::unique_ptr<Store> Store::open(const StoreOptions& options, const Layout& layout, OpenReport* report) {
   if (options.paths.size() > 1)
-    fail(ErrorKind::config, "storage.paths has {} entries; more than one drive is not built yet: name one", options.paths.size());
+    fail(ErrorKind::config, "storage.paths has {} entries; more than one drive is not built yet: name one",
+         options.paths.size());
   OpenReport local;
   OpenReport& found = report != nullptr ? *report : local;
   Failpoints failpoints(options.failpoint);
@@ -147,9 +169,13 @@ std::unique_ptr<Store> Store::open(const StoreOptions& options, const Layout& la
   check_layout(files.stored, layout, options.model_digest);
   const uint32_t slots = options.durable == Durable::none ? 1 : 2;
   if (files.stored.slots != slots)
-    fail(ErrorKind::config, "the store was created with {} slot{}, storage.durable: {} needs {}. Changing it for an existing store is not "
-         "built yet: set it back to {}", files.stored.slots, files.stored.slots == 1 ? "" : "s",
-         options.durable == Durable::none ? "none" : "step or checkpoint", slots, files.stored.slots == 1 ? "none" : "step or checkpoint");
+    fail(ErrorKind::config,
+         "the store was created with {} slot{}, storage.durable: {} needs {}. Changing it for an existing "
+         "store is not "
+         "built yet: set it back to {}",
+         files.stored.slots, files.stored.slots == 1 ? "" : "s",
+         options.durable == Durable::none ? "none" : "step or checkpoint", slots,
+         files.stored.slots == 1 ? "none" : "step or checkpoint");
   OpenedStore opened = check_store(std::move(files), layout, options, found);
   failpoints.pass("open.checked");
   rewrite_record(opened, failpoints, options.run_dir, options, found);
@@ -158,14 +184,16 @@ std::unique_ptr<Store> Store::open(const StoreOptions& options, const Layout& la
                                      FileStore::Options{false, options.durable, options.progress});
 }
 
-std::unique_ptr<Store> Store::open_read_only(const fs::path& run_dir, const Layout& layout, OpenReport* report,
-                                             const std::vector<fs::path>& paths) {
+std::unique_ptr<Store> Store::open_read_only(const fs::path& run_dir, const Layout& layout,
+                                             OpenReport* report, const std::vector<fs::path>& paths) {
   OpenReport local;
   OpenReport& found = report != nullptr ? *report : local;
-  StoreFiles files = lock_store(run_dir, {.mode = io::LockMode::shared, .seconds = kReaderLockSeconds, .paths = paths});
+  StoreFiles files =
+      lock_store(run_dir, {.mode = io::LockMode::shared, .seconds = kReaderLockSeconds, .paths = paths});
   check_layout(files.stored, layout, files.stored.model_digest);
   OpenedStore opened = check_store(std::move(files), layout, {}, found);
-  return std::make_unique<FileStore>(std::move(opened), layout, Failpoints({}), FileStore::Options{.read_only = true});
+  return std::make_unique<FileStore>(std::move(opened), layout, Failpoints({}),
+                                     FileStore::Options{.read_only = true});
 }
 
 }  // namespace sluice::offload

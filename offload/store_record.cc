@@ -88,7 +88,9 @@ std::string to_string(const Uuid& uuid) {
 
 bool parse_uuid(const std::string& text, Uuid* out) {
   if (text.size() != 2 * out->size()) return false;
-  const auto digit = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; };
+  const auto digit = [](char c) {
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+  };
   for (size_t i = 0; i < out->size(); ++i) {
     const int high = digit(text[2 * i]), low = digit(text[2 * i + 1]);
     if (high < 0 || low < 0) return false;

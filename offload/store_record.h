@@ -17,7 +17,7 @@ using Page = std::array<std::byte, kPageBytes>;
 using Uuid = std::array<std::byte, 16>;
 
 Uuid make_uuid();
-std::string to_string(const Uuid& uuid);             // 32 lower-case hex digits
+std::string to_string(const Uuid& uuid);              // 32 lower-case hex digits
 bool parse_uuid(const std::string& text, Uuid* out);  // false: not 32 lower-case hex digits
 
 // What a record carries beside the bytes; fixed size, little endian on disk.
@@ -34,8 +34,9 @@ struct StepMeta {
 };
 
 struct Record {
-  static constexpr uint32_t kUndoable = 1;  // published by a step or a skip: the other record may be published again
-  static constexpr uint32_t kDirty = 2;     // the one slot is being written in place (durable: none)
+  static constexpr uint32_t kUndoable =
+      1;  // published by a step or a skip: the other record may be published again
+  static constexpr uint32_t kDirty = 2;  // the one slot is being written in place (durable: none)
 
   uint32_t slot = 0;
   Uuid uuid{};
@@ -50,7 +51,9 @@ struct Record {
 };
 
 // Where a record of this sequence number lies in SUPER.
-constexpr uint64_t record_offset(uint64_t seq) { return (seq & 1) * kRecordSpacing; }
+constexpr uint64_t record_offset(uint64_t seq) {
+  return (seq & 1) * kRecordSpacing;
+}
 
 Page encode_record(const Record& record);
 

@@ -18,7 +18,8 @@ static_assert(kBootAt + kBootBytes <= bytes::kHashAt);
 StoreGeometry::FileShape shape_of(uint64_t extents) {
   StoreGeometry::FileShape shape;
   shape.extents = extents;
-  shape.data_offset = base::round_up(kTableAt + base::round_up(extents * sizeof(uint64_t), kPageBytes), kDataAlign);
+  shape.data_offset =
+      base::round_up(kTableAt + base::round_up(extents * sizeof(uint64_t), kPageBytes), kDataAlign);
   shape.file_bytes = shape.data_offset;
   return shape;
 }
@@ -92,7 +93,9 @@ StoreGeometry::Place StoreGeometry::place(uint32_t tile, Part part) const {
   return state_[tile];
 }
 
-uint64_t table_hash(std::span<const uint64_t> table) { return base::xxh3(table.data(), table.size_bytes()); }
+uint64_t table_hash(std::span<const uint64_t> table) {
+  return base::xxh3(table.data(), table.size_bytes());
+}
 uint64_t root_hash(std::span<const uint64_t> table_hashes) {
   return base::xxh3(table_hashes.data(), table_hashes.size_bytes());
 }
@@ -104,12 +107,14 @@ void write_table_and_header(const io::File& file, std::span<const uint64_t> tabl
   file.write_at(0, encode_header(header));
 }
 
-SlotHeader read_header_and_table(const io::File& file, const StoreGeometry::FileShape& shape, const SlotHeader& expected,
-                                 std::vector<uint64_t>* table) {
+SlotHeader read_header_and_table(const io::File& file, const StoreGeometry::FileShape& shape,
+                                 const SlotHeader& expected, std::vector<uint64_t>* table) {
   using base::ErrorKind;
   const std::string path = file.path().string();
   const auto bad = [&](const std::string& what) {
-    base::fail(ErrorKind::disk, "{}: {}; this generation of the store cannot be read (restore the file from a copy)", path, what);
+    base::fail(ErrorKind::disk,
+               "{}: {}; this generation of the store cannot be read (restore the file from a copy)", path,
+               what);
   };
   if (file.size() != shape.file_bytes)
     bad(fmt::format("the file has {} bytes, the store needs {}", file.size(), shape.file_bytes));
@@ -117,16 +122,24 @@ SlotHeader read_header_and_table(const io::File& file, const StoreGeometry::File
   file.read_at(0, page);
   SlotHeader header;
   switch (decode_header(page, &header)) {
-    case PageState::valid: break;
-    case PageState::empty: bad("header was never written"); break;
-    case PageState::damaged: bad("header is damaged (checksum differs)"); break;
-    case PageState::other_version: bad("header has a format version this program does not know"); break;
+    case PageState::valid:
+      break;
+    case PageState::empty:
+      bad("header was never written");
+      break;
+    case PageState::damaged:
+      bad("header is damaged (checksum differs)");
+      break;
+    case PageState::other_version:
+      bad("header has a format version this program does not know");
+      break;
   }
   if (header.uuid != expected.uuid)
     bad(fmt::format("belongs to store {}, not to {}", to_string(header.uuid), to_string(expected.uuid)));
   if (header.rank != expected.rank || header.drive != expected.drive || header.slot != expected.slot)
     bad("is the file of another rank, drive or slot");
-  if (header.extents != shape.extents || header.data_offset != shape.data_offset || header.file_bytes != shape.file_bytes)
+  if (header.extents != shape.extents || header.data_offset != shape.data_offset ||
+      header.file_bytes != shape.file_bytes)
     bad("header has other sizes than the layout");
   table->resize(base::round_up(shape.extents * sizeof(uint64_t), kPageBytes) / sizeof(uint64_t));
   if (!table->empty()) file.read_at(kTableAt, std::as_writable_bytes(std::span(*table)));

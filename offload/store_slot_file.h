@@ -33,8 +33,8 @@ struct SlotHeader {
 Page encode_header(const SlotHeader& header);
 PageState decode_header(std::span<const std::byte, kPageBytes> page, SlotHeader* out);
 
-// Where the extents of a layout lie. A slot file holds all weights extents, then all state extents of the trainable tiles; the
-// base file the weights extents of the frozen ones; each in (block, tile) order.
+// Where the extents of a layout lie. A slot file holds all weights extents, then all state extents of the
+// trainable tiles; the base file the weights extents of the frozen ones; each in (block, tile) order.
 class StoreGeometry {
  public:
   struct FileShape {
@@ -61,11 +61,12 @@ uint64_t root_hash(std::span<const uint64_t> table_hashes);
 
 // Table first, header last; not synced.
 void write_table_and_header(const io::File& file, std::span<const uint64_t> table, const SlotHeader& header);
-// Error(disk) unless header, table hash and the file's size agree with the shape; uuid, rank, drive and slot with `expected`.
-SlotHeader read_header_and_table(const io::File& file, const StoreGeometry::FileShape& shape, const SlotHeader& expected,
-                                 std::vector<uint64_t>* table);
+// Error(disk) unless header, table hash and the file's size agree with the shape; uuid, rank, drive and slot
+// with `expected`.
+SlotHeader read_header_and_table(const io::File& file, const StoreGeometry::FileShape& shape,
+                                 const SlotHeader& expected, std::vector<uint64_t>* table);
 
-std::string boot_id();         // empty: unknown
-std::string process_text();    // "pid 123 on host"
+std::string boot_id();       // empty: unknown
+std::string process_text();  // "pid 123 on host"
 
 }  // namespace sluice::offload

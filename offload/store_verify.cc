@@ -15,8 +15,8 @@ namespace {
 constexpr uint64_t kLeavesPerRead = 16;
 constexpr uint64_t kBufferBytes = kLeavesPerRead * kLeafElements * 4;
 
-uint64_t hash_on_disk(const VerifyRequest& r, Part part, const Tile& tile, const io::File& file, uint64_t offset,
-                      std::span<std::byte> buffer) {
+uint64_t hash_on_disk(const VerifyRequest& r, Part part, const Tile& tile, const io::File& file,
+                      uint64_t offset, std::span<std::byte> buffer) {
   std::vector<uint64_t> leaves;
   for (const ExtentField& field : extent_fields(r.layout.schema(), part)) {
     for (uint64_t first = 0; first < tile.count; first += kLeavesPerRead * kLeafElements) {
@@ -25,7 +25,8 @@ uint64_t hash_on_disk(const VerifyRequest& r, Part part, const Tile& tile, const
       const std::span<std::byte> bytes = buffer.first(stored * field.bytes);
       file.read_at(offset + first * field.bytes, bytes);
       for (uint64_t done = 0; done < count; done += kLeafElements)
-        leaves.push_back(base::xxh3(bytes.subspan(done * field.bytes, std::min(kLeafElements, count - done) * field.bytes)));
+        leaves.push_back(base::xxh3(
+            bytes.subspan(done * field.bytes, std::min(kLeafElements, count - done) * field.bytes)));
     }
     offset += tile.padded * field.bytes;
   }
@@ -38,13 +39,16 @@ std::string tile_text(const Layout& layout, const Tile& tile) {
   std::string names;
   size_t more = 0;
   for (const TensorPlace& t : layout.blocks()[tile.block].tensors) {
-    if (t.trainable != tile.trainable || t.offset + t.count <= tile.first || t.offset >= tile.first + tile.count) continue;
+    if (t.trainable != tile.trainable || t.offset + t.count <= tile.first ||
+        t.offset >= tile.first + tile.count)
+      continue;
     if (names.size() < 120)
       names += (names.empty() ? "" : ", ") + t.name;
     else
       ++more;
   }
-  return fmt::format("block {}, tile {}: {}{}", tile.block, tile.index, names, more == 0 ? "" : fmt::format(" and {} more", more));
+  return fmt::format("block {}, tile {}: {}{}", tile.block, tile.index, names,
+                     more == 0 ? "" : fmt::format(" and {} more", more));
 }
 
 void verify_extents(const VerifyRequest& r) {
@@ -59,10 +63,12 @@ void verify_extents(const VerifyRequest& r) {
     if (file == nullptr) return;
     const uint64_t want = (place.base ? r.base_table : r.table)[place.entry];
     if (hash_on_disk(r, part, tile, *file, place.offset, buffer.all()) != want)
-      base::fail(base::ErrorKind::disk, "{}: the {} extent at offset {} ({}) is damaged ({}): its bytes do not match the table. This "
-                 "generation cannot be used; restore the file from a copy", file->path().string(),
-                 part == Part::weights ? "weights" : "state", place.offset, base::format_bytes(place.bytes),
-                 tile_text(r.layout, tile));
+      base::fail(
+          base::ErrorKind::disk,
+          "{}: the {} extent at offset {} ({}) is damaged ({}): its bytes do not match the table. This "
+          "generation cannot be used; restore the file from a copy",
+          file->path().string(), part == Part::weights ? "weights" : "state", place.offset,
+          base::format_bytes(place.bytes), tile_text(r.layout, tile));
     done += place.bytes;
     if (r.progress) r.progress(done, total);
   };

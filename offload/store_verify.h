@@ -12,9 +12,9 @@ namespace sluice::offload {
 struct VerifyRequest {
   const Layout& layout;
   const StoreGeometry& geometry;
-  const io::File* slot;               // null: not this one
+  const io::File* slot;  // null: not this one
   std::span<const uint64_t> table;
-  const io::File* base;               // null: not this one
+  const io::File* base;  // null: not this one
   std::span<const uint64_t> base_table;
   std::function<void(uint64_t done, uint64_t total)> progress;  // bytes; may be empty
 };

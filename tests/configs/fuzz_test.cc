@@ -72,7 +72,7 @@ std::string mutate(std::string text, std::mt19937_64& random) {
 TEST(Fuzz, MutatedConfigsNeverCrash) {
   std::mt19937_64 random(20240611);
   int accepted = 0;
-  for (int i = 0; i < 6000; ++i) {
+  for (int i = 0; i < 2400; ++i) {
     const std::string text = mutate(kSeeds[static_cast<size_t>(i) % std::size(kSeeds)], random);
     try {
       const RunConfig config = parse_config(text, "fuzz.json");
@@ -84,14 +84,14 @@ TEST(Fuzz, MutatedConfigsNeverCrash) {
       EXPECT_EQ(error.kind(), base::ErrorKind::config) << text;
     }
   }
-  EXPECT_GT(accepted, 50);  // the mutations are not all hopeless
+  EXPECT_GT(accepted, 20);  // the mutations are not all hopeless
 }
 
 TEST(Fuzz, MutatedAssignmentsNeverCrash) {
   const std::string seeds[] = {"optimizer.params.lr=1e-4", "run={\"seed\": 3}", "memory.gpu=8GiB",
                                "deepspeed={\"aio\": {\"queue_depth\": 4}}", "model.trainable=[\"a\", \"b\"]"};
   std::mt19937_64 random(7);
-  for (int i = 0; i < 4000; ++i) {
+  for (int i = 0; i < 1500; ++i) {
     const std::string assignment = mutate(seeds[static_cast<size_t>(i) % std::size(seeds)], random);
     try {
       sample({assignment});

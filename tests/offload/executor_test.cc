@@ -452,10 +452,10 @@ TEST(Executor, FiftyThousandOperationsAreCheap) {
 }
 
 TEST(Executor, MalformedPlansAreRefused) {
-  FakeHandlers* none = nullptr;
   const auto refused = [&](const Plan& plan) {
+    FakeHandlers handlers(plan, {});
     try {
-      const Executor executor(plan, *none, {});
+      const Executor executor(plan, handlers, {});
     } catch (const Error& error) {
       return error.kind() == ErrorKind::bug;
     }

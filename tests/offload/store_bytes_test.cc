@@ -28,11 +28,25 @@ Uuid counting_uuid() {
   return uuid;
 }
 
-const StepMeta kMeta{.step = 0x1122334455667788, .samples = 2, .tokens = 3, .seed = 4, .skipped = 5, .lr = 1.5, .loss_scale = 2.0, .good_steps = 6};
+const StepMeta kMeta{.step = 0x1122334455667788,
+                     .samples = 2,
+                     .tokens = 3,
+                     .seed = 4,
+                     .skipped = 5,
+                     .lr = 1.5,
+                     .loss_scale = 2.0,
+                     .good_steps = 6};
 
 Record sample_record() {
-  return {.slot = 1, .uuid = counting_uuid(), .seq = 9, .gen = 8, .root = 0xfedcba9876543210, .layout_hash = 77, .world = 1,
-          .flags = Record::kUndoable, .meta = kMeta};
+  return {.slot = 1,
+          .uuid = counting_uuid(),
+          .seq = 9,
+          .gen = 8,
+          .root = 0xfedcba9876543210,
+          .layout_hash = 77,
+          .world = 1,
+          .flags = Record::kUndoable,
+          .meta = kMeta};
 }
 
 void expect_meta(const Page& page, size_t offset) {
@@ -70,8 +84,18 @@ TEST(StoreBytes, RecordFieldsLieWhereTheFormatSays) {
 }
 
 TEST(StoreBytes, HeaderFieldsLieWhereTheFormatSays) {
-  SlotHeader header{.uuid = counting_uuid(), .rank = 3, .drive = 2, .slot = 1, .gen = 8, .extents = 10, .data_offset = 2 << 20,
-                    .file_bytes = 5 << 20, .table_hash = 99, .meta = kMeta, .attempt = "pid 1 on host", .boot_id = "boot"};
+  SlotHeader header{.uuid = counting_uuid(),
+                    .rank = 3,
+                    .drive = 2,
+                    .slot = 1,
+                    .gen = 8,
+                    .extents = 10,
+                    .data_offset = 2 << 20,
+                    .file_bytes = 5 << 20,
+                    .table_hash = 99,
+                    .meta = kMeta,
+                    .attempt = "pid 1 on host",
+                    .boot_id = "boot"};
   const Page page = encode_header(header);
   EXPECT_EQ(text(page, 0, 8), "SLUICSLT");
   EXPECT_EQ(le(page, 8, 4), 1u);
@@ -102,7 +126,8 @@ TEST(StoreBytes, HeaderFieldsLieWhereTheFormatSays) {
 // The whole page by its hash: a change of the format must be meant, and needs another version.
 TEST(StoreBytes, GoldenPages) {
   EXPECT_EQ(base::hash_hex(base::xxh3(encode_record(sample_record()))), "e89276f8b0bfd07b");
-  EXPECT_EQ(base::hash_hex(base::xxh3(encode_header({.uuid = counting_uuid(), .meta = kMeta, .attempt = "a", .boot_id = "b"}))),
+  EXPECT_EQ(base::hash_hex(base::xxh3(
+                encode_header({.uuid = counting_uuid(), .meta = kMeta, .attempt = "a", .boot_id = "b"}))),
             "17b342016c8c79fe");
 }
 
@@ -171,14 +196,20 @@ TEST(StoreBytes, ExtentsLieInOrderOnPagesWithoutGaps) {
 
 TEST(StoreBytes, BigTablesMoveTheDataToTheNextAlignment) {
   ModelDesc model = small_model();
-  model.blocks[0].tensors[0].shape = {static_cast<int64_t>(kLeafElements), 140000};  // 140000 tiles: 2.2 MB of table
+  model.blocks[0].tensors[0].shape = {static_cast<int64_t>(kLeafElements),
+                                      140000};  // 140000 tiles: 2.2 MB of table
   const StoreGeometry geometry(Layout(model, Schema::fp32, kLeafElements));
   EXPECT_GT(geometry.slot().extents * 8, kDataAlign);
   EXPECT_EQ(geometry.slot().data_offset, 2 * kDataAlign);
 }
 
 TEST(StoreBytes, ExtentHashIsOverLeavesOfEachFieldWithoutPadding) {
-  const Tile tile{.block = 0, .index = 0, .trainable = true, .first = 0, .count = kLeafElements + 128, .padded = kLeafElements + 2048};
+  const Tile tile{.block = 0,
+                  .index = 0,
+                  .trainable = true,
+                  .first = 0,
+                  .count = kLeafElements + 128,
+                  .padded = kLeafElements + 2048};
   std::vector<std::byte> extent(tile.padded * 10);
   for (size_t i = 0; i < extent.size(); ++i) extent[i] = static_cast<std::byte>(i * 31 >> 3);
   std::vector<uint64_t> leaves;

@@ -34,7 +34,8 @@ TEST_F(StoreTest, UnwrittenStateHashesLikeZeros) {
   const auto store = create(options(), l);
   for (uint32_t i = 0; i < l.tiles().size(); ++i) {
     const Extent extent = store->extent(0, i, Part::state);
-    EXPECT_EQ(store->hash(0, i, Part::state), hash_extent(Schema::fp32, Part::state, l.tiles()[i], std::vector<std::byte>(extent.bytes)));
+    EXPECT_EQ(store->hash(0, i, Part::state),
+              hash_extent(Schema::fp32, Part::state, l.tiles()[i], std::vector<std::byte>(extent.bytes)));
   }
 }
 
@@ -133,6 +134,8 @@ TEST_F(StoreTest, PrepareWantsEveryHashAndTheRightOrder) {
   StoreOptions o = options();
   o.run_dir = scratch.path() / "second";
   const auto second = create(o, layout);
+  // A hash of the generation after the one that is being committed would get into the wrong table.
+  expect_error(ErrorKind::bug, {"before begin_writes"}, [&] { second->set_hash(0, Part::weights, 1); });
   second->begin_writes();
   const uint32_t last = static_cast<uint32_t>(layout.tiles().size()) - 1;
   for (uint32_t i = 0; i < last; ++i)
@@ -155,7 +158,8 @@ TEST_F(StoreTest, AfterAFailedChangeNothingMoreIsWritten) {
     store->begin_writes();
     write_extents(*store, layout, 2);
     expect_error(ErrorKind::disk, {"injected"}, [&] { store->prepare(meta_of(2)); });
-    for (int i = 0; i < 2; ++i) expect_error(ErrorKind::disk, {"earlier change"}, [&] { store->skip(meta_of(2)); });
+    for (int i = 0; i < 2; ++i)
+      expect_error(ErrorKind::disk, {"earlier change"}, [&] { store->skip(meta_of(2)); });
     expect_error(ErrorKind::disk, {"earlier change"}, [&] { store->begin_writes(); });
     expect_error(ErrorKind::disk, {"earlier change"}, [&] { store->close(meta_of(2)); });
   }
@@ -199,7 +203,8 @@ TEST_F(StoreTest, DurableNoneIsRefusedAfterACrash) {
     store->begin_writes();
   }
   expect_error(ErrorKind::disk, {"durable: none", "step 0"}, [&] { Store::open(o, layout, nullptr); });
-  expect_error(ErrorKind::disk, {"durable: none"}, [&] { Store::open_read_only(o.run_dir, layout, nullptr); });
+  expect_error(ErrorKind::disk, {"durable: none"},
+               [&] { Store::open_read_only(o.run_dir, layout, nullptr); });
 }
 
 TEST_F(StoreTest, SlotFilesUnderAStoragePath) {
@@ -224,7 +229,8 @@ TEST_F(StoreTest, SlotFilesUnderAStoragePath) {
   fs::rename(data, moved.paths[0] / data.filename());
   expect_step(*Store::open(moved, layout, nullptr), layout, 1);
   expect_step(*Store::open_read_only(o.run_dir, layout, nullptr, moved.paths), layout, 1);
-  expect_error(ErrorKind::disk, {"gone", data.string()}, [&] { Store::open_read_only(o.run_dir, layout, nullptr); });
+  expect_error(ErrorKind::disk, {"gone", data.string()},
+               [&] { Store::open_read_only(o.run_dir, layout, nullptr); });
   expect_error(ErrorKind::disk, {"gone", data.string()}, [&] { Store::open(o, layout, nullptr); });
   moved.paths.push_back(scratch.path());
   expect_error(ErrorKind::config, {"not built yet"}, [&] { Store::open(moved, layout, nullptr); });

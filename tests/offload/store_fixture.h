@@ -1,4 +1,5 @@
-// A small model, steps whose bytes are a function of their number, and checks that a store holds exactly one of them.
+// A small model, steps whose bytes are a function of their number, and checks that a store holds exactly one
+// of them.
 #pragma once
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -41,7 +42,9 @@ class Scratch {
 };
 
 // In memory where possible: what is tested here is order, not the drive.
-inline fs::path fast_folder() { return fs::is_directory("/dev/shm") ? fs::path("/dev/shm") : fs::temp_directory_path(); }
+inline fs::path fast_folder() {
+  return fs::is_directory("/dev/shm") ? fs::path("/dev/shm") : fs::temp_directory_path();
+}
 
 struct ModelOptions {
   int64_t rows = 520;  // of the layer's matrix: more than one tile of 65536
@@ -52,20 +55,30 @@ struct ModelOptions {
 inline ModelDesc small_model(const ModelOptions& o = {}) {
   ModelDesc model;
   model.blocks.push_back({BlockKind::embedding, {{"embed", {37, 128}, !o.freeze_embedding, 0}}});
-  model.blocks.push_back({BlockKind::layer, {{"layer.norm", {100}, !o.freeze_norm, 1}, {"layer.matrix", {o.rows, 128}, true, 0}}});
+  model.blocks.push_back(
+      {BlockKind::layer,
+       {{"layer.norm", {100}, !o.freeze_norm, 1}, {"layer.matrix", {o.rows, 128}, true, 0}}});
   model.blocks.push_back({BlockKind::head, {{"norm", {100}, true, 1}, {"head", {37, 128}, true, 0}}});
   return model;
 }
 
-inline Layout small_layout(Schema schema = Schema::bf16, const ModelOptions& o = {}) { return {small_model(o), schema, kLeafElements}; }
-
-inline StepMeta meta_of(uint64_t step) {
-  return {.step = step, .samples = 10 * step, .tokens = 1000 * step, .seed = 7, .skipped = 0, .lr = 0.5 / static_cast<double>(step + 1)};
+inline Layout small_layout(Schema schema = Schema::bf16, const ModelOptions& o = {}) {
+  return {small_model(o), schema, kLeafElements};
 }
 
-// The bytes of an extent after `step`; of step 0, the state that CREATE leaves (m and v zero). `version` tells apart attempts at the
-// same step. Frozen extents never change. The padding of a tile is zero.
-inline std::vector<std::byte> extent_content(const Layout& layout, uint32_t tile, Part part, uint64_t step, uint64_t version = 0) {
+inline StepMeta meta_of(uint64_t step) {
+  return {.step = step,
+          .samples = 10 * step,
+          .tokens = 1000 * step,
+          .seed = 7,
+          .skipped = 0,
+          .lr = 0.5 / static_cast<double>(step + 1)};
+}
+
+// The bytes of an extent after `step`; of step 0, the state that CREATE leaves (m and v zero). `version`
+// tells apart attempts at the same step. Frozen extents never change. The padding of a tile is zero.
+inline std::vector<std::byte> extent_content(const Layout& layout, uint32_t tile, Part part, uint64_t step,
+                                             uint64_t version = 0) {
   const Tile& t = layout.tiles()[tile];
   std::mt19937_64 random(((step + 1) * 1000003 + version) * 1009 + tile * 2 + static_cast<uint64_t>(part));
   if (!t.trainable) random.seed(tile);
@@ -113,7 +126,8 @@ inline void train_step(Store& store, const Layout& layout, uint64_t step, uint64
 }
 
 // The published generation holds exactly the bytes of `content_step` and the meta of a step.
-inline void expect_state(Store& store, const Layout& layout, uint64_t content_step, const StepMeta& meta, uint64_t version = 0) {
+inline void expect_state(Store& store, const Layout& layout, uint64_t content_step, const StepMeta& meta,
+                         uint64_t version = 0) {
   EXPECT_EQ(store.meta(), meta) << "step " << store.meta().step;
   store.verify();
   for (uint32_t i = 0; i < layout.tiles().size(); ++i)
@@ -122,11 +136,15 @@ inline void expect_state(Store& store, const Layout& layout, uint64_t content_st
       const Extent extent = store.extent(store.published(), i, part);
       std::vector<std::byte> bytes(extent.bytes);
       extent.file->read_at(extent.offset, bytes);
-      ASSERT_TRUE(bytes == extent_content(layout, i, part, content_step, version)) << "tile " << i << " at step " << content_step;
-      ASSERT_EQ(store.hash(store.published(), i, part), hash_extent(layout.schema(), part, layout.tiles()[i], bytes));
+      ASSERT_TRUE(bytes == extent_content(layout, i, part, content_step, version))
+          << "tile " << i << " at step " << content_step;
+      ASSERT_EQ(store.hash(store.published(), i, part),
+                hash_extent(layout.schema(), part, layout.tiles()[i], bytes));
     }
 }
-inline void expect_step(Store& store, const Layout& layout, uint64_t step) { expect_state(store, layout, step, meta_of(step)); }
+inline void expect_step(Store& store, const Layout& layout, uint64_t step) {
+  expect_state(store, layout, step, meta_of(step));
+}
 
 // Fails unless `action` throws an Error of this kind whose message has all the words.
 template <class Action>
@@ -136,7 +154,8 @@ void expect_error(base::ErrorKind kind, const std::vector<std::string>& words, A
     ADD_FAILURE() << "no error; wanted one with: " << ::testing::PrintToString(words);
   } catch (const base::Error& error) {
     EXPECT_EQ(error.kind(), kind) << error.what();
-    for (const std::string& word : words) EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
+    for (const std::string& word : words)
+      EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
   }
 }
 
@@ -190,12 +209,16 @@ class StoreTest : public ::testing::Test {
   }
   fs::path store_dir() const { return scratch.path() / "run/store"; }
   fs::path super() const { return store_dir() / "SUPER"; }
-  fs::path slot_file(int slot) const { return store_dir() / slot_file_name(0, 0, static_cast<uint32_t>(slot)); }
+  fs::path slot_file(int slot) const {
+    return store_dir() / slot_file_name(0, 0, static_cast<uint32_t>(slot));
+  }
   std::unique_ptr<Store> create(const StoreOptions& o, const Layout& l) const {
     return Store::create(o, l, meta_of(0), initial_fill(l));
   }
   std::unique_ptr<Store> create() const { return create(options(), layout); }
-  std::unique_ptr<Store> open(OpenReport* report = nullptr) const { return Store::open(options(), layout, report); }
+  std::unique_ptr<Store> open(OpenReport* report = nullptr) const {
+    return Store::open(options(), layout, report);
+  }
 
   const Scratch scratch{fast_folder()};
   const Layout layout = small_layout();

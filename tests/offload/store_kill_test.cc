@@ -1,4 +1,5 @@
-// The process ends at every point of the protocol, or an I/O operation fails: the next open finds one step, whole.
+// The process ends at every point of the protocol, or an I/O operation fails: the next open finds one step,
+// whole.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -54,7 +55,9 @@ class KillTest : public StoreTest {
     fs::create_directories(o.paths[0]);
     return o;
   }
-  size_t data_folders() const { return static_cast<size_t>(std::distance(fs::directory_iterator(scratch.path() / "nvme"), {})); }
+  size_t data_folders() const {
+    return static_cast<size_t>(std::distance(fs::directory_iterator(scratch.path() / "nvme"), {}));
+  }
 };
 
 TEST_F(KillTest, AtEveryPointOfTheProtocol) {
@@ -78,7 +81,8 @@ TEST_F(KillTest, AtEveryPointOfTheProtocol) {
       if (seen++ == stop) _exit(kKilled);
     };
     ASSERT_EQ(run_child([&] { work(o); }), kKilled);
-    committed += passed[stop].ends_with(".done") && (passed[stop].starts_with("commit") || passed[stop].starts_with("skip"));
+    committed += passed[stop].ends_with(".done") &&
+                 (passed[stop].starts_with("commit") || passed[stop].starts_with("skip"));
     SCOPED_TRACE(passed[stop] + " (" + std::to_string(stop) + ")");
     o.failpoint = nullptr;
     if (!Store::exists(o.run_dir)) {
@@ -152,7 +156,8 @@ TEST_F(KillTest, DurableNoneIsRefusedOnceMarkedAndFineBefore) {
     write_extents(*store, layout, 1);
     store->close(meta_of(1));
   };
-  for (const std::string stop : {"open.done", "dirty.marked", "commit.table", "commit.prepared", "commit.record", "commit.done"}) {
+  for (const std::string stop :
+       {"open.done", "dirty.marked", "commit.table", "commit.prepared", "commit.record", "commit.done"}) {
     o.failpoint = [&](std::string_view name) {
       if (name == stop) _exit(kKilled);
     };

@@ -47,9 +47,7 @@ class Child {
   }
   bool ok() const { return ok_; }
   pid_t pid() const { return pid_; }
-  void release() {
-    (void)!write(release_, "r", 1);
-  }
+  void release() { (void)!write(release_, "r", 1); }
   void kill_now() { kill(pid_, SIGKILL); }
   void wait_end() {
     ::close(release_);

@@ -4,7 +4,7 @@
 
 #include <fstream>
 
-#include "io/directory.h"
+#include "io/file_observer.h"
 #include "store_fixture.h"
 
 namespace sluice::offload::test {
@@ -68,7 +68,8 @@ TEST_F(OpenTest, ATornNewestRecordIsNotBelieved) {
   expect_step(*open(), layout, 1);
 }
 
-// Without the verification this would present the step whose record is gone, over data that the next step had begun to change.
+// Without the verification this would present the step whose record is gone, over data that the next step had
+// begun to change.
 TEST_F(OpenTest, FallbackToAnOverwrittenSlotIsRefused) {
   make_step_2();
   {
@@ -78,6 +79,49 @@ TEST_F(OpenTest, FallbackToAnOverwrittenSlotIsRefused) {
   }
   flip_byte(super(), record_offset(3) + 40);
   expect_refused(ErrorKind::disk, {"r000.d0.s1", "damaged", "block 0"});
+}
+
+// Writes and flushes in order, by file name.
+class Log final : public io::FileObserver {
+ public:
+  void created(const io::File&, uint64_t) override {}
+  uint64_t write_begins(const io::File& file, uint64_t offset, std::span<const std::byte> data) override {
+    lines.push_back(fmt::format("write {} at {} ({})", file.path().filename().string(), offset, data.size()));
+    written.assign(data.begin(), data.end());
+    return 0;
+  }
+  void write_ended(uint64_t) override {}
+  uint64_t sync_begins(const io::File& file) override {
+    lines.push_back("sync " + file.path().filename().string());
+    return 0;
+  }
+  void sync_ended(uint64_t) override {}
+  void directory_made(const fs::path&) override {}
+  void directory_synced(const fs::path& path) override {
+    lines.push_back("sync folder " + path.filename().string());
+  }
+  void renamed(const fs::path&, const fs::path&) override {}
+  void linked(const fs::path&, const fs::path&) override {}
+  void removed(const fs::path&) override { lines.push_back("remove"); }
+
+  std::vector<std::string> lines;
+  std::vector<std::byte> written;
+};
+
+// A flush that failed in the last process is not repaired by another flush: the kernel holds the record for
+// clean.
+TEST_F(OpenTest, TheTakenRecordIsWrittenAgainAndFlushedBeforeAnythingElse) {
+  make_step_2();
+  fs::create_directories(options().run_dir / "store.tmp");
+  const Page record = read_page(super(), record_offset(3));
+  Log log;
+  StoreOptions o = options();
+  o.observer = &log;
+  Store::open(o, layout, nullptr);
+  EXPECT_EQ(log.lines,
+            (std::vector<std::string>{"write SUPER at 1048576 (4096)", "sync SUPER", "sync r000.d0.s0",
+                                      "sync r000.d0.s1", "sync folder run", "remove", "sync folder run"}));
+  EXPECT_TRUE(std::equal(record.begin(), record.end(), log.written.begin(), log.written.end()));
 }
 
 TEST_F(OpenTest, BothRecordsDamaged) {
@@ -140,7 +184,8 @@ TEST_F(OpenTest, AFlippedBitInAnyExtentIsFoundByVerifyAndNamed) {
       StoreOptions o = options();
       { open(); }  // not verified at open: the same boot, both records whole
       o.verify_on_open = true;
-      const std::string offset = std::to_string(place.offset), block = "block " + std::to_string(layout.tiles()[tile].block);
+      const std::string offset = std::to_string(place.offset),
+                        block = "block " + std::to_string(layout.tiles()[tile].block);
       expect_error(ErrorKind::disk, {part == Part::weights ? "weights" : "state", "offset " + offset, block},
                    [&] { Store::open(o, layout, nullptr); });
       expect_error(ErrorKind::disk, {offset}, [&] { open()->verify(); });
@@ -154,7 +199,8 @@ TEST_F(OpenTest, DamageToTheBaseFileIsFound) {
   { create(options(), l); }
   const fs::path base = store_dir() / "r000.d0.base";
   flip_byte(base, kDataAlign + 77);
-  expect_error(ErrorKind::disk, {"r000.d0.base", "embed"}, [&] { Store::open(options(), l, nullptr)->verify(); });
+  expect_error(ErrorKind::disk, {"r000.d0.base", "embed"},
+               [&] { Store::open(options(), l, nullptr)->verify(); });
   flip_byte(base, 77);
   expect_error(ErrorKind::disk, {"r000.d0.base", "header"}, [&] { Store::open(options(), l, nullptr); });
   fs::remove(base);
@@ -201,14 +247,16 @@ TEST_F(OpenTest, DamagedLayoutFile) {
 
 TEST_F(OpenTest, NoStore) {
   expect_error(ErrorKind::disk, {"no store"}, [&] { open(); });
-  expect_error(ErrorKind::disk, {"no store"}, [&] { Store::open_read_only(options().run_dir, layout, nullptr); });
+  expect_error(ErrorKind::disk, {"no store"},
+               [&] { Store::open_read_only(options().run_dir, layout, nullptr); });
   EXPECT_FALSE(fs::exists(options().run_dir));
 }
 
 TEST_F(OpenTest, AnotherModelIsADiskErrorAnotherShapeOfTheSameModelAConfigError) {
   make_step_2();
   const auto before = snapshot(scratch.path());
-  const auto refused = [&](ErrorKind kind, const std::vector<std::string>& words, const StoreOptions& o, const Layout& l) {
+  const auto refused = [&](ErrorKind kind, const std::vector<std::string>& words, const StoreOptions& o,
+                           const Layout& l) {
     expect_error(kind, words, [&] { Store::open(o, l, nullptr); });
     EXPECT_TRUE(snapshot(scratch.path()) == before);
   };
@@ -216,13 +264,16 @@ TEST_F(OpenTest, AnotherModelIsADiskErrorAnotherShapeOfTheSameModelAConfigError)
   o.model_digest = "d2";
   refused(ErrorKind::disk, {"another model", "d1", "d2"}, o, layout);
   o = options();
-  refused(ErrorKind::disk, {"another model", "layer.matrix [520, 128]", "[521, 128]"}, o, small_layout(Schema::bf16, {.rows = 521}));
+  refused(ErrorKind::disk, {"another model", "layer.matrix [520, 128]", "[521, 128]"}, o,
+          small_layout(Schema::bf16, {.rows = 521}));
   ModelDesc tied = small_model();
   tied.tied = true;
   refused(ErrorKind::disk, {"another model", "tied"}, o, Layout(tied, Schema::bf16, kLeafElements));
   refused(ErrorKind::config, {"schema bf16", "fp32", "not built yet"}, o, small_layout(Schema::fp32));
-  refused(ErrorKind::config, {"storage.tile 65536", "131072", "not built yet"}, o, Layout(small_model(), Schema::bf16, 2 * kLeafElements));
-  refused(ErrorKind::config, {"layer.norm trainable", "frozen", "not built yet"}, o, small_layout(Schema::bf16, {.freeze_norm = true}));
+  refused(ErrorKind::config, {"storage.tile 65536", "131072", "not built yet"}, o,
+          Layout(small_model(), Schema::bf16, 2 * kLeafElements));
+  refused(ErrorKind::config, {"layer.norm trainable", "frozen", "not built yet"}, o,
+          small_layout(Schema::bf16, {.freeze_norm = true}));
   o.durable = Durable::none;
   refused(ErrorKind::config, {"2 slots", "durable", "not built yet"}, o, layout);
   o = options();
@@ -251,7 +302,8 @@ TEST_F(OpenTest, LeftoversNeverTakeForeignFolders) {
   const std::string none = "\"drives\":[\".\"]";
   ASSERT_NE(text.find(none), std::string::npos);
   fs::create_directories(tmp);
-  std::ofstream(tmp / "layout.json") << text.replace(text.find(none), none.size(), "\"drives\":[\"" + precious.string() + "\"]");
+  std::ofstream(tmp / "layout.json") << text.replace(text.find(none), none.size(),
+                                                     "\"drives\":[\"" + precious.string() + "\"]");
   expect_step(*open(), layout, 2);
   EXPECT_FALSE(fs::exists(tmp));
   EXPECT_TRUE(fs::exists(precious / "inside"));
@@ -275,11 +327,14 @@ TEST_F(OpenTest, AFailedCreationLeavesNothing) {
 TEST_F(OpenTest, AFullDiskIsRefusedBeforeAnythingIsWritten) {
   const fs::path disk = scratch.path() / "disk";
   fs::create_directory(disk);
-  if (mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=8m") != 0) GTEST_SKIP() << "cannot mount a small disk here";
+  if (mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=8m") != 0)
+    GTEST_SKIP() << "cannot mount a small disk here";
   StoreOptions o = options();
   o.paths = {disk};
   const Layout big = small_layout(Schema::bf16, {.rows = 1500});
-  expect_error(ErrorKind::disk, {"not enough disk space", disk.string(), "8.00 MiB is free", "2 slots", "storage.paths"}, [&] { create(o, big); });
+  expect_error(ErrorKind::disk,
+               {"not enough disk space", disk.string(), "8.00 MiB is free", "2 slots", "storage.paths"},
+               [&] { create(o, big); });
   EXPECT_TRUE(fs::is_empty(disk));
   EXPECT_FALSE(fs::exists(o.run_dir));
   o.run_dir = disk / "run";

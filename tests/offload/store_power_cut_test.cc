@@ -1,5 +1,5 @@
-// The power goes at any moment: what was not flushed may be lost, torn or reordered. The store opens at the last step that was
-// reported, or at the one in flight, never at a mixture.
+// The power goes at any moment: what was not flushed may be lost, torn or reordered. The store opens at the
+// last step that was reported, or at the one in flight, never at a mixture.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -42,7 +42,8 @@ class PowerCutTest : public StoreTest {
     return recorded;
   }
 
-  void check(const io::PowerCutRecorder& recorder, const Recorded& recorded, size_t cut, uint64_t seed, const fs::path& target) {
+  void check(const io::PowerCutRecorder& recorder, const Recorded& recorded, size_t cut, uint64_t seed,
+             const fs::path& target) {
     SCOPED_TRACE("cut " + recorder.describe(cut) + ", seed " + std::to_string(seed));
     recorder.materialise(cut, seed, target);
     StoreOptions o = options();
@@ -56,7 +57,8 @@ class PowerCutTest : public StoreTest {
     }
     auto store = Store::open(o, layout, nullptr);
     const uint64_t step = store->meta().step;
-    EXPECT_TRUE(step + 1 == reported || step == reported) << "at step " << step << ", reported " << reported << " states";
+    EXPECT_TRUE(step + 1 == reported || step == reported)
+        << "at step " << step << ", reported " << reported << " states";
     expect_state(*store, layout, step == kSkipped ? kSkipped - 1 : step, meta_of(step));
     train_step(*store, layout, step + 1, 1);
     store.reset();
@@ -69,7 +71,8 @@ TEST_F(PowerCutTest, SomeMomentsBySeed) {
   const Recorded recorded = record(recorder);
   const Scratch target(fast_folder());
   std::mt19937_64 random(20240607);
-  for (int i = 0; i < 60; ++i) check(recorder, recorded, random() % (recorder.events() + 1), random() % 8, target.path());
+  for (int i = 0; i < 60; ++i)
+    check(recorder, recorded, random() % (recorder.events() + 1), random() % 8, target.path());
 }
 
 TEST_F(PowerCutTest, SlowEveryMoment) {
@@ -78,6 +81,38 @@ TEST_F(PowerCutTest, SlowEveryMoment) {
   const Scratch target(fast_folder());
   for (size_t cut = 0; cut <= recorder.events(); ++cut)
     for (uint64_t seed = 0; seed < 12; ++seed) check(recorder, recorded, cut, seed, target.path());
+}
+
+// Killed between writing a record and its flush: the next process sees the record and goes on from it. What
+// it was shown must then survive a power cut, although the slot of the record before is being overwritten.
+TEST_F(PowerCutTest, AfterAKillBeforeTheFlushOfARecord) {
+  io::PowerCutRecorder recorder(scratch.path());
+  StoreOptions o = options();
+  o.observer = &recorder;
+  {
+    StoreOptions stopped = o;
+    int left = 2;
+    stopped.failpoint = [&](std::string_view name) {
+      if (name == "commit.record" && --left == 0) throw base::Error(base::ErrorKind::disk, "stop");
+    };
+    const auto store = create(stopped, layout);
+    train_step(*store, layout, 1);
+    EXPECT_THROW(train_step(*store, layout, 2), base::Error);
+  }
+  const auto store = Store::open(o, layout, nullptr);
+  ASSERT_EQ(store->meta().step, 2u);
+  const size_t opened = recorder.events();
+  store->begin_writes();
+  write_extents(*store, layout, 3);
+  const Scratch target(fast_folder());
+  for (size_t cut = opened; cut <= recorder.events(); ++cut)
+    for (uint64_t seed = 0; seed < 4; ++seed) {
+      SCOPED_TRACE("cut " + recorder.describe(cut) + ", seed " + std::to_string(seed));
+      recorder.materialise(cut, seed, target.path());
+      o.run_dir = target.path() / "run";
+      o.observer = nullptr;
+      expect_step(*Store::open(o, layout, nullptr), layout, 2);
+    }
 }
 
 // The power goes again while the store recovers from the first cut.
@@ -102,7 +137,8 @@ TEST_F(PowerCutTest, AgainDuringRecovery) {
       store->begin_writes();  // the state that was shown must stay, whatever is written from here on
       write_extents(*store, layout, shown + 1, 1);
     }
-    // The recorder takes what is on disk as durable, so only cuts after the first write that follows the recovery are tested.
+    // The recorder takes what is on disk as durable, so only cuts after the first write that follows the
+    // recovery are tested.
     for (uint64_t seed = 0; seed < 4; ++seed) {
       again.materialise(again.events(), seed, second.path());
       StoreOptions p = options();
