@@ -82,12 +82,12 @@ class Store {
   virtual StepMeta meta() const = 0;        // of the published record
   virtual uint64_t generation() const = 0;  // of the published slot; skips keep it
   virtual int published() const = 0;        // slot
-  virtual int target() const = 0;  // slot that the next generation is written to (durable none: the same).
-                                   // Changes in publish()
-  virtual Extent extent(int slot, uint32_t tile,
-                        Part part) const = 0;  // tile: index into layout.tiles(); frozen: base file, any slot
-  virtual uint64_t hash(int slot, uint32_t tile,
-                        Part part) const = 0;  // of the table (published slot), or as set (target)
+  // Slot that the next generation is written to (durable none: the same). Changes in publish().
+  virtual int target() const = 0;
+  // tile: index into layout.tiles(). Frozen tiles: the base file, for any slot.
+  virtual Extent extent(int slot, uint32_t tile, Part part) const = 0;
+  // Of the table (published slot), or as set (target).
+  virtual uint64_t hash(int slot, uint32_t tile, Part part) const = 0;
   // For the target slot and its next generation: only between begin_writes and prepare, whenever the bytes
   // were hashed. Last call wins.
   virtual void set_hash(uint32_t tile, Part part, uint64_t hash) = 0;
