@@ -32,7 +32,7 @@ int run_inspect(const Options& options) {
     return 0;
   }
   for (const auto& [key, value] : document.items())
-    if (key != "config") fmt::print("{:<14} {}\n", key, configs::show(value));
+    if (key != "config") fmt::print("{:<14} {}\n", key, value.is_string() ? value.get<std::string>() : configs::show(value));
   if (options.verify) fmt::print("every extent matches its checksum\n");
   return 0;
 }

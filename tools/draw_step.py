@@ -13,7 +13,8 @@ LANES = [("disk_weights", "read weights"), ("disk_state", "read state"), ("h2d",
          ("d2h", "copy out"), ("update", "update"), ("disk_write_weights", "write weights"), ("disk_write_state", "write state"),
          ("commit", "commit")]
 COLOURS = {"Forward": "#4c9be8", "Loss": "#e8a33d", "Backward": "#2f6fb5", "Norm": "#9bc995", "Gate": "#d1495b", "Update": "#3d8b4f",
-           "Flush": "#d1495b", "Agree": "#d1495b", "Publish": "#8c2f39", "CopyIn": "#a68ad9", "CopyOut": "#7d5fb8"}
+           "Flush": "#d1495b", "Agree": "#d1495b", "Publish": "#8c2f39", "CopyIn": "#a68ad9", "CopyOut": "#7d5fb8",
+           "ReadWeights": "#c98b5e", "ReadState": "#b0723f", "WriteWeights": "#6b7f99", "WriteState": "#4e6079"}
 LEFT, ROW, GAP, TOP = 110, 26, 6, 46
 
 
@@ -44,16 +45,19 @@ def svg(spans, begin, end, width):
         y = TOP + number * (ROW + GAP)
         out.append(f'<text x="12" y="{y + 17}">{label}</text>')
         out.append(f'<rect x="{LEFT}" y="{y}" width="{width - LEFT - 12}" height="{ROW}" fill="#f3f4f6"/>')
+        # A lane with several operations in flight has a row of the trace for each: "disk_state 0", "disk_state 1", ...
+        rows = sorted({row for row, *_ in spans if row == lane or row.rsplit(" ", 1)[0] == lane})
+        high = ROW / max(len(rows), 1)
         for row, name, b, d in spans:
-            if row != lane or b + d < begin or b > end:
+            if row not in rows or b + d < begin or b > end:
                 continue
             x0, x1 = max(b, begin), min(b + d, end)
             colour = COLOURS.get(name.split()[0], "#8a94a6")
-            out.append(f'<rect x="{LEFT + (x0 - begin) * scale:.2f}" y="{y}" width="{max((x1 - x0) * scale, 0.4):.2f}" height="{ROW}" '
-                       f'fill="{colour}" stroke="white" stroke-width="0.3"><title>{name}, {d * 1e3:.1f} ms</title></rect>')
+            out.append(f'<rect x="{LEFT + (x0 - begin) * scale:.2f}" y="{y + rows.index(row) * high:.2f}" '
+                       f'width="{max((x1 - x0) * scale - 0.3, 0.4):.2f}" height="{high:.2f}" fill="{colour}"/>')
     y = TOP + len(LANES) * (ROW + GAP) + 18
     x = LEFT
-    for name in ("Forward", "Loss", "Backward", "Norm", "Update", "Gate", "CopyIn", "CopyOut"):
+    for name in ("Forward", "Loss", "Backward", "Norm", "Update", "Gate", "CopyIn", "CopyOut", "ReadState", "WriteState"):
         out.append(f'<rect x="{x}" y="{y - 10}" width="11" height="11" fill="{COLOURS[name]}"/><text x="{x + 15}" y="{y}">{name}</text>')
         x += 30 + 8 * len(name)
     return "\n".join(out + ["</svg>"]) + "\n"
