@@ -19,6 +19,9 @@ using offload::Tier;
 
 namespace {
 
+constexpr const char* kLowerDeviceNeed =
+    "train_micro_batch_size_per_gpu, data.sequence_length, execution.keep_graphs or execution.device_slots";
+
 offload::PlanOptions plan_options(const TrainerOptions& o, const offload::Layout& layout) {
   offload::PlanOptions plan = o.plan;
   const auto layers = static_cast<uint32_t>(layout.blocks().size() - 2);
@@ -97,7 +100,7 @@ Trainer::Impl::Impl(const TrainerOptions& o, const TrainerEvents& e)
       setup(o.model),
       expected(expect_tokens_of(o.model.path, static_cast<uint64_t>(setup.reader.config().vocab))),
       train_file(TokenFile::open(o.train_tokens, expected)),
-      train_data(train_file, PackingOptions{.seed = o.seed, .sequence = o.sequence, .shuffle = true}),
+      train_data(train_file, PackingOptions{.seed = o.seed, .sequence = o.sequence, .shuffle = o.shuffle}),
       plan_options_(plan_options(o, setup.layout)),
       train_plan(offload::build_train_plan(setup.layout, plan_options_)),
       eval_plan(offload::build_eval_plan(setup.layout, plan_options_)),
@@ -110,8 +113,16 @@ Trainer::Impl::Impl(const TrainerOptions& o, const TrainerEvents& e)
   check_plan(eval_plan);
   check_budgets();
   buffers = std::make_unique<StepBuffers>(shape, *runtime.device, runtime.host);
-  temporaries = measure_temporaries(*setup.model, shape, *buffers, *runtime.device, *runtime.compute,
-                                    {.training = true, .keep_graphs = plan_options_.keep_graphs, .lowest_trainable = lowest()});
+  try {
+    temporaries = measure_temporaries(*setup.model, shape, *buffers, *runtime.device, *runtime.compute,
+                                      {.training = true, .keep_graphs = plan_options_.keep_graphs, .lowest_trainable = lowest()});
+  } catch (const base::Error& error) {
+    if (error.kind() != ErrorKind::device_memory) throw;
+    base::fail(ErrorKind::device_memory,
+               "memory.gpu is {}: {} go to arenas, and LibTorch's temporaries do not fit in the rest ({}). Raise memory.gpu, or lower {}",
+               base::format_bytes(runtime.device->budget().limit()), base::format_bytes(total(shape.rows(), "gpu")), error.what(),
+               kLowerDeviceNeed);
+  }
   check_budgets();
 }
 
@@ -126,10 +137,9 @@ void Trainer::Impl::check_budgets() const {
   const uint64_t gpu = total(rows, "gpu") + temporaries, gpu_have = runtime.device->budget().limit();
   if (gpu > gpu_have)
     base::fail(ErrorKind::device_memory,
-               "the run needs {} of device memory (arenas {}, temporaries {}) but memory.gpu is {}: set it to at least {}, or lower "
-               "train_micro_batch_size_per_gpu, data.sequence_length, execution.keep_graphs or execution.device_slots",
+               "the run needs {} of device memory (arenas {}, temporaries {}) but memory.gpu is {}: set it to at least {}, or lower {}",
                base::format_bytes(gpu), base::format_bytes(gpu - temporaries), base::format_bytes(temporaries),
-               base::format_bytes(gpu_have), gpu);
+               base::format_bytes(gpu_have), gpu, kLowerDeviceNeed);
   const uint64_t host = total(rows, "host"), host_have = runtime.host.limit();
   if (host > host_have)
     base::fail(ErrorKind::host_memory,

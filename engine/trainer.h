@@ -25,6 +25,7 @@ struct TrainerOptions {
   std::filesystem::path train_tokens, eval_tokens;  // eval empty: no evaluation
   uint32_t sequence = 0, micro_batch = 1, accumulation = 1;
   uint64_t steps = 0, seed = 0, eval_every = 0;
+  bool shuffle = true;  // false: documents in file order
   uint64_t commit_every = 0;  // durable: checkpoint. 0: only at the end
   std::function<double(uint64_t step)> lr;  // of step 1, 2, ...
   cpu_adam::GroupOptions optimizer;         // lr is replaced by the schedule

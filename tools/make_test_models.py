@@ -14,6 +14,7 @@ OUT_DIR/
   MODEL/batches.safetensors    for batch k: tokens.k, targets.k, positions.k  I64 [2, 64]; starts.k.r  I64 [pieces of row r].
                                targets are already shifted: targets[i] is tokens[i + 1] of the same piece or -100.
                                Batches 0-3: one piece a row. Batches 4, 5: several pieces; 5 has masked targets too.
+  MODEL/adamw.tokens           the rows of reference.json's adamw.batches, a document each
   MODEL/gradients_f64.safetensors   F32 (rounded from float64): "k/NAME" for each batch, "accumulated/NAME" for batches 2-5
                                as one step. Gradients of the mean loss over the trained tokens (of all its batches).
   MODEL/gradients_bf16.safetensors  the same from transformers in bf16: "k/NAME" BF16; "accumulated/NAME" F32, the fp32 sum
@@ -103,6 +104,15 @@ def write_tokens(path, tokenizer, folder, texts):
     writer = token_file.Writer(path, VOCAB, token_file.tokenizer_hash(folder))
     for text in texts:
         writer.add(tokenizer.encode(text).ids + [0])
+    writer.finish()
+
+
+def write_rows(path, folder, batches):
+    """The rows of the batches as a token file: in file order, rows of SEQUENCE tokens are these batches again."""
+    writer = token_file.Writer(path, VOCAB, token_file.tokenizer_hash(folder))
+    for tokens, *_ in batches:
+        for row in tokens:
+            writer.add(row)
     writer.finish()
 
 
@@ -252,6 +262,7 @@ def make_model(out, recipe, seed, documents, tokenizer_folder):
         tensors |= {f"tokens.{k}": tokens, f"targets.{k}": targets, f"positions.{k}": positions}
         tensors |= {f"starts.{k}.{r}": torch.tensor(s) for r, s in enumerate(starts)}
     save_file(tensors, folder / "batches.safetensors")
+    write_rows(folder / "adamw.tokens", tokenizer_folder, [batches[k] for k in ADAMW["batches"]])
 
     reference = {"model": recipe.name, "pad_token": pad, "batches": [{"trained": trained(b)} for b in batches]}
     reference["accumulated"] = {"batches": ACCUMULATED, "trained": sum(trained(batches[k]) for k in ACCUMULATED)}

@@ -127,14 +127,19 @@ TEST(Exactness, EveryPairOfChoicesGivesTheSameBits) {
   }
 }
 
+// Which layers keep weights or graphs goes along with the others instead of multiplying them.
 TEST(Exactness, SlowEveryCombinationGivesTheSameBits) {
-  Row row(kLevels.size(), 0);
-  for (;;) {
-    SCOPED_TRACE(text(row));
-    ASSERT_NO_THROW(expect_same(row));
+  Row levels = kLevels;
+  levels[5] = 1;
+  Row row(levels.size(), 0);
+  for (size_t n = 0;; ++n) {
+    Row with_keep = row;
+    with_keep[5] = n % kLevels[5];
+    SCOPED_TRACE(text(with_keep));
+    ASSERT_NO_THROW(expect_same(with_keep));
     if (HasFailure()) return;
     size_t i = 0;
-    while (i < row.size() && ++row[i] == kLevels[i]) row[i++] = 0;
+    while (i < row.size() && ++row[i] == levels[i]) row[i++] = 0;
     if (i == row.size()) return;
   }
 }

@@ -73,6 +73,7 @@ TrainerOptions tiny_options(const TinyRun& run, const fs::path& run_dir) {
   o.store.run_dir = run_dir;
   o.store.durable = run.durable;
   o.store.lock_seconds = 5;
+  if (run.adjust) run.adjust(o);
   return o;
 }
 
@@ -94,7 +95,7 @@ TinyResult run_tiny(const TinyRun& run) {
     Trainer trainer(options, events);
     result.device_planned = planned(trainer);
     i == 0 ? trainer.create() : static_cast<void>(trainer.open());
-    trainer.run();
+    result.skipped = trainer.run().meta.skipped;
     result.device_peak = trainer.device_memory().peak;
   }
   const TrainerOptions options = tiny_options(run, folder.path);

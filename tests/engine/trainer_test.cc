@@ -1,0 +1,129 @@
+// The trainer against transformers, and against its own memory plan.
+#include "engine/trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "tests/engine/tiny_run.h"
+
+namespace sluice::engine {
+namespace {
+
+using base::ErrorKind;
+using offload::Durable;
+using offload::Tier;
+
+nlohmann::json reference(const std::string& model) {
+  return nlohmann::json::parse(std::ifstream(test_models() / model / "reference.json"));
+}
+
+// Five AdamW steps on the batches that transformers was given.
+TinyResult adamw_run(const std::string& model, offload::Schema schema) {
+  const auto adamw = reference(model)["adamw"];
+  TinyRun run;
+  run.model = model;
+  run.schema = schema;
+  run.weights = run.state = Tier::nvme;
+  run.durable = Durable::step;
+  run.steps = adamw["batches"].size();
+  run.adjust = [&](TrainerOptions& o) {
+    o.train_tokens = test_models() / model / "adamw.tokens";
+    o.shuffle = false;
+    o.lr = [lr = adamw["lr"].get<double>()](uint64_t) { return lr; };
+    o.optimizer.beta1 = adamw["beta1"];
+    o.optimizer.beta2 = adamw["beta2"];
+    o.optimizer.eps = adamw["eps"];
+    o.optimizer.weight_decay = adamw["weight_decay"];
+    o.model.no_decay = {"*norm*"};
+  };
+  return run_tiny(run);
+}
+
+TEST(Training, Bf16LossesFollowTransformersOverFiveAdamWSteps) {
+  for (const char* model : {"tied", "untied"}) {
+    const auto expected = reference(model)["adamw"];
+    const TinyResult got = adamw_run(model, offload::Schema::bf16);
+    for (size_t i = 0; i < got.losses.size(); ++i) {
+      EXPECT_NEAR(got.losses[i], expected["losses_bf16"][i].get<double>(), 2e-2) << model << " step " << i + 1;
+      EXPECT_NEAR(got.norms[i] / expected["norms_f64"][i].get<double>(), 1, 2e-2) << model << " step " << i + 1;
+    }
+  }
+}
+
+TEST(Training, Fp32LossesFollowFloat64OverFiveAdamWSteps) {
+  const auto expected = reference("tied_fp32")["adamw"];
+  const TinyResult got = adamw_run("tied_fp32", offload::Schema::fp32);
+  for (size_t i = 0; i < got.losses.size(); ++i) {
+    EXPECT_NEAR(got.losses[i] / expected["losses_f64"][i].get<double>(), 1, 1e-5) << "step " << i + 1;
+    EXPECT_NEAR(got.norms[i] / expected["norms_f64"][i].get<double>(), 1, 1e-4) << "step " << i + 1;
+  }
+}
+
+// The peak that the plan names is the peak that is reached; a byte less is refused before there is a store.
+TEST(Budget, ThePlannedPeakIsExactAndAByteLessIsRefused) {
+  for (const uint32_t keep : {0u, 2u}) {
+    for (const Tier tier : {Tier::nvme, Tier::none}) {
+      TinyRun run;
+      run.weights = run.state = tier;
+      run.durable = tier == Tier::nvme ? Durable::step : Durable::checkpoint;
+      run.accumulation = 2;
+      run.keep_graphs = keep;
+      run.steps = 2;
+      const TinyResult roomy = run_tiny(run);
+      EXPECT_EQ(roomy.device_peak, roomy.device_planned) << keep << offload::to_string(tier);
+      run.device_memory = roomy.device_planned;
+      EXPECT_EQ(run_tiny(run).losses, roomy.losses);
+      run.device_memory = roomy.device_planned - 1;
+      try {
+        run_tiny(run);
+        FAIL() << "a byte less was accepted";
+      } catch (const base::Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::device_memory) << error.what();
+        EXPECT_NE(std::string(error.what()).find("memory.gpu"), std::string::npos) << error.what();
+      }
+    }
+  }
+}
+
+TEST(Budget, TooLittleHostMemoryIsRefusedWithTheSettingThatFits) {
+  TinyRun run;
+  run.weights = run.state = Tier::cpu;
+  run.adjust = [](TrainerOptions& o) { o.runtime.host_memory = 1 << 20; };
+  try {
+    run_tiny(run);
+    FAIL();
+  } catch (const base::Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::host_memory);
+    EXPECT_NE(std::string(error.what()).find("memory.host"), std::string::npos) << error.what();
+  }
+}
+
+// A learning rate that makes the loss overflow: stop leaves the last good step, skip counts and goes on.
+TEST(NonFinite, StopsBeforeAnyWriteOrSkipsTheStep) {
+  TinyRun run;
+  run.weights = run.state = Tier::nvme;
+  run.durable = Durable::step;
+  run.steps = 4;
+  run.adjust = [](TrainerOptions& o) { o.lr = [](uint64_t step) { return step == 2 ? 1e30 : 1e-3; }; };
+  try {
+    run_tiny(run);
+    FAIL();
+  } catch (const base::Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::numerics);
+    EXPECT_NE(std::string(error.what()).find("step 3"), std::string::npos) << error.what();
+  }
+  const auto plain = run.adjust;
+  run.adjust = [&](TrainerOptions& o) {
+    plain(o);
+    o.skip_nonfinite = true;
+  };
+  const TinyResult skipped = run_tiny(run);
+  EXPECT_EQ(skipped.losses.size(), 4u);
+  EXPECT_EQ(skipped.skipped, 2u);
+}
+
+}  // namespace
+}  // namespace sluice::engine
