@@ -102,11 +102,11 @@ TEST_F(KillTest, KilledAtRandomMomentsARunEndsWithTheSameBits) {
 }
 
 TEST_F(KillTest, SlowTwentyKillsAndKillsDuringTheResume) {
-  write_config(60);
+  write_config(300);
   const auto begin = std::chrono::steady_clock::now();
   finish("whole");
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  kill_and_finish("killed", 20, seconds / 4, 5);  // short lives: many kills fall into opening and loading
+  kill_and_finish("killed", 20, seconds / 6, 5);  // some kills fall into opening and loading
   expect_same_run("killed", "whole");
 }
 
@@ -132,6 +132,23 @@ TEST_F(KillTest, ATerminationSignalCommitsAndExitsWith75) {
   const ProgramResult result = program.finish();
   EXPECT_EQ(result.status, 75) << result.err;
   EXPECT_EQ(inspect("run")["step"], metrics("run").size());
+}
+
+TEST_F(KillTest, WithoutGraceASignalAbandonsTheStepAndResumingStillGivesTheSameBits) {
+  write_config(40);
+  finish("whole");
+  std::vector<std::string> impatient = train("run");
+  impatient.insert(impatient.end(), {"--set", "run.grace=0"});
+  for (int stops = 0; stops < 3; ++stops) {
+    Program program(impatient, folder_);
+    const size_t before = metrics("run").size();
+    while (program.running() && metrics("run").size() < before + 3) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    program.signal(SIGTERM);
+    const ProgramResult result = program.finish();
+    EXPECT_EQ(result.status, 75) << result.err;
+  }
+  finish("run");
+  expect_same_run("run", "whole");
 }
 
 TEST_F(KillTest, AnExistingRunIsRefusedWithoutResumeAndLeftAlone) {
