@@ -1,0 +1,192 @@
+#include "gpu/cpu_kernels.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "base/bf16.h"
+
+namespace sluice::gpu::cpu {
+namespace {
+
+// Values of either type, kept as the bytes the kernels see.
+struct Row {
+  Row(Element t, size_t n) : type(t), bf16(n), fp32(n) {}
+  Row(Element t, size_t n, uint64_t seed) : Row(t, n) {
+    std::mt19937_64 random(seed);
+    std::normal_distribution<float> normal;
+    for (size_t i = 0; i < n; ++i) set(i, normal(random));
+  }
+  void set(size_t i, float value) {
+    bf16[i] = base::float_to_bf16(value);
+    fp32[i] = value;
+  }
+  double at(size_t i) const { return type == Element::bf16 ? base::bf16_to_float(bf16[i]) : fp32[i]; }
+  void* data() { return type == Element::bf16 ? static_cast<void*>(bf16.data()) : fp32.data(); }
+  size_t size() const { return fp32.size(); }
+  Element type;
+  std::vector<uint16_t> bf16;
+  std::vector<float> fp32;
+};
+
+double tolerance(Element type, double value) { return (type == Element::bf16 ? 5e-3 : 2e-6) * (std::abs(value) + 1e-2); }
+
+class CpuKernels : public testing::TestWithParam<Element> {};
+INSTANTIATE_TEST_SUITE_P(Types, CpuKernels, testing::Values(Element::bf16, Element::fp32),
+                         [](const auto& type) { return type.param == Element::bf16 ? "bf16" : "fp32"; });
+
+TEST(CpuKernelsRounding, EqualsBaseForEveryUpperHalf) {
+  std::vector<float> in;
+  for (uint32_t high = 0; high < 0x10000; ++high) {
+    for (const uint32_t low : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) in.push_back(std::bit_cast<float>(high << 16 | low));
+  }
+  std::vector<uint16_t> out(in.size());
+  const auto n = static_cast<int64_t>(in.size());
+  store_rows(Element::bf16, in.data(), nullptr, out.data(), n, 1, n);
+  for (size_t i = 0; i < in.size(); ++i) {
+    if (std::isnan(in[i])) {
+      ASSERT_TRUE(std::isnan(base::bf16_to_float(out[i])));
+    } else {
+      ASSERT_EQ(out[i], base::float_to_bf16(in[i])) << std::bit_cast<uint32_t>(in[i]);
+    }
+  }
+}
+
+TEST_P(CpuKernels, SwiGluAndItsGradient) {
+  for (const size_t n : {1, 7, 16, 37, 64}) {
+    Row gate(GetParam(), n, 1), up(GetParam(), n, 2), dy(GetParam(), n, 3), out(GetParam(), n), dgate(GetParam(), n), dup(GetParam(), n);
+    swiglu({GetParam(), gate.data(), up.data(), out.data()}, 0, static_cast<int64_t>(n));
+    swiglu_grad({GetParam(), gate.data(), up.data(), dy.data(), dgate.data(), dup.data()}, 0, static_cast<int64_t>(n));
+    for (size_t i = 0; i < n; ++i) {
+      const double g = gate.at(i), s = 1 / (1 + std::exp(-g));
+      EXPECT_NEAR(out.at(i), g * s * up.at(i), tolerance(GetParam(), g * s * up.at(i)));
+      EXPECT_NEAR(dup.at(i), dy.at(i) * g * s, tolerance(GetParam(), dy.at(i) * g * s));
+      const double exact = dy.at(i) * up.at(i) * s * (1 + g * (1 - s));
+      EXPECT_NEAR(dgate.at(i), exact, tolerance(GetParam(), exact));
+    }
+  }
+}
+
+TEST_P(CpuKernels, RmsNormAndItsGradient) {
+  for (const size_t cols : {5, 16, 51, 96}) {
+    const size_t rows = 3;
+    Row x(GetParam(), rows * cols, 1), w(GetParam(), cols, 2), dy(GetParam(), rows * cols, 3), y(GetParam(), rows * cols), dx(GetParam(), rows * cols);
+    std::vector<float> rstd(rows), dw(cols);
+    const auto width = static_cast<int64_t>(cols);
+    rms_norm({GetParam(), width, 1e-5f, x.data(), w.data(), y.data(), rstd.data()}, 0, rows);
+    rms_norm_grad({GetParam(), width, x.data(), w.data(), rstd.data(), dy.data(), dx.data(), dw.data()}, 0, rows);
+    std::vector<double> exact_dw(cols);
+    for (size_t r = 0; r < rows; ++r) {
+      double squares = 0, dot = 0;
+      for (size_t i = 0; i < cols; ++i) squares += x.at(r * cols + i) * x.at(r * cols + i);
+      const double scale = 1 / std::sqrt(squares / static_cast<double>(cols) + 1e-5);
+      for (size_t i = 0; i < cols; ++i) dot += dy.at(r * cols + i) * w.at(i) * x.at(r * cols + i) * scale / static_cast<double>(cols);
+      for (size_t i = 0; i < cols; ++i) {
+        const double normal = x.at(r * cols + i) * scale, exact = scale * (dy.at(r * cols + i) * w.at(i) - normal * dot);
+        EXPECT_NEAR(y.at(r * cols + i), normal * w.at(i), 2 * tolerance(GetParam(), normal * w.at(i)));
+        EXPECT_NEAR(dx.at(r * cols + i), exact, 2 * tolerance(GetParam(), exact));
+        exact_dw[i] += dy.at(r * cols + i) * normal;
+      }
+    }
+    for (size_t i = 0; i < cols; ++i) EXPECT_NEAR(dw[i], exact_dw[i], tolerance(GetParam(), 6));
+  }
+}
+
+TEST_P(CpuKernels, RotaryTurnsAndTurnsBack) {
+  const int64_t heads = 3, dim = 22, rows = 4, half = dim / 2;
+  Row x(GetParam(), static_cast<size_t>(rows * heads * dim), 1), y(GetParam(), x.size()), back(GetParam(), x.size());
+  std::vector<float> cos, sin;
+  for (int64_t i = 0; i < 8 * half; ++i) {
+    cos.push_back(std::cos(0.3f * static_cast<float>(i)));
+    sin.push_back(std::sin(0.3f * static_cast<float>(i)));
+  }
+  const std::vector<int64_t> positions{7, 0, 3, 1};
+  rotary({GetParam(), heads, dim, x.data(), y.data(), positions.data(), cos.data(), sin.data(), false}, 0, rows);
+  rotary({GetParam(), heads, dim, y.data(), back.data(), positions.data(), cos.data(), sin.data(), true}, 0, rows);
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t i = 0; i < heads * dim; ++i) {
+      const int64_t j = i % dim, k = positions[static_cast<size_t>(r)] * half + j % half, partner = j < half ? i + half : i - half;
+      const double c = cos[static_cast<size_t>(k)], s = sin[static_cast<size_t>(k)], other = x.at(static_cast<size_t>(r * heads * dim + partner));
+      const double exact = x.at(static_cast<size_t>(r * heads * dim + i)) * c + (j < half ? -other : other) * s;
+      EXPECT_NEAR(y.at(static_cast<size_t>(r * heads * dim + i)), exact, tolerance(GetParam(), 1 + std::abs(exact)));
+    }
+  }
+  for (size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(back.at(i), x.at(i), 2 * tolerance(GetParam(), 2));
+}
+
+TEST(CpuKernelsSoftmax, MasksSumsAndGradient) {
+  const int64_t rows = 5, keys = 23, stride = 29, visible = keys - rows + 1;
+  Row scores(Element::fp32, static_cast<size_t>(rows * stride), 1), grad(Element::fp32, static_cast<size_t>(rows * stride), 2);
+  Row p = scores, dp = grad;
+  std::vector<float> inverse(rows), lse(rows);
+  attention_softmax({rows, keys, stride, visible, p.fp32.data()}, inverse.data(), lse.data());
+  Row p2 = scores;
+  attention_softmax_grad({rows, keys, stride, visible, p2.fp32.data()}, lse.data(), dp.fp32.data());
+  for (int64_t r = 0; r < rows; ++r) {
+    double sum = 0, dot = 0;
+    const auto at = [&](int64_t i) { return static_cast<size_t>(r * stride + i); };
+    for (int64_t i = 0; i < visible + r; ++i) sum += std::exp(scores.at(at(i)));
+    for (int64_t i = 0; i < visible + r; ++i) dot += std::exp(scores.at(at(i))) / sum * grad.at(at(i));
+    EXPECT_NEAR(lse[static_cast<size_t>(r)], std::log(sum), 1e-5);
+    for (int64_t i = 0; i < keys; ++i) {
+      const double exact = i < visible + r ? std::exp(scores.at(at(i))) / sum : 0;
+      EXPECT_NEAR(p.fp32[at(i)] * inverse[static_cast<size_t>(r)], exact, 1e-6);
+      EXPECT_NEAR(p2.fp32[at(i)], exact, 1e-6);
+      EXPECT_NEAR(dp.fp32[at(i)], exact * (grad.at(at(i)) - dot), 1e-6);
+    }
+  }
+}
+
+TEST_P(CpuKernels, CrossEntropyAndItsGradient) {
+  for (const size_t cols : {3, 64, 1001}) {
+    Row logits(GetParam(), cols, 1);
+    Row grad = logits;
+    const int64_t target = static_cast<int64_t>(cols) - 2;
+    double sum = 0;
+    for (size_t i = 0; i < cols; ++i) sum += std::exp(logits.at(i));
+    const double exact = std::log(sum) - logits.at(static_cast<size_t>(target));
+    EXPECT_NEAR(cross_entropy_row(GetParam(), logits.data(), static_cast<int64_t>(cols), target, false, 1), exact, 1e-5);
+    EXPECT_NEAR(cross_entropy_row(GetParam(), grad.data(), static_cast<int64_t>(cols), target, true, 0.25f), exact, 1e-5);
+    for (size_t i = 0; i < cols; ++i) {
+      const double d = 0.25 * (std::exp(logits.at(i)) / sum - (static_cast<int64_t>(i) == target));
+      EXPECT_NEAR(grad.at(i), d, tolerance(GetParam(), 0) + 5e-3 * std::abs(d));
+    }
+  }
+}
+
+TEST_P(CpuKernels, NanStaysNan) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  Row logits(GetParam(), 40, 1), gate(GetParam(), 40, 2), up(GetParam(), 40, 3), out(GetParam(), 40);
+  logits.set(17, nan);
+  gate.set(5, nan);
+  EXPECT_TRUE(std::isnan(cross_entropy_row(GetParam(), logits.data(), 40, 3, false, 1)));
+  swiglu({GetParam(), gate.data(), up.data(), out.data()}, 0, 40);
+  EXPECT_TRUE(std::isnan(out.at(5)));
+  std::vector<float> scores(40, 1.0f), inverse(1), lse(1);
+  scores[33] = nan;
+  attention_softmax({1, 40, 40, 40, scores.data()}, inverse.data(), lse.data());
+  EXPECT_TRUE(std::isnan(lse[0]));
+}
+
+TEST_P(CpuKernels, AddToFp32AndRowsWithStrides) {
+  Row values(GetParam(), 45, 1);
+  std::vector<float> sum(45, 1.5f);
+  add_to_fp32(GetParam(), values.data(), sum.data(), 3, 44);
+  EXPECT_EQ(sum[2], 1.5f);
+  EXPECT_EQ(sum[44], 1.5f);
+  for (size_t i = 3; i < 44; ++i) EXPECT_EQ(sum[i], 1.5f + static_cast<float>(values.at(i)));
+  std::vector<float> dense(2 * 19);
+  load_rows(GetParam(), values.data(), 23, dense.data(), 2, 19, 0.5f);
+  for (size_t i = 0; i < 19; ++i) EXPECT_EQ(dense[19 + i], 0.5f * static_cast<float>(values.at(23 + i)));
+  Row back(GetParam(), 45);
+  const std::vector<float> scale{2, 2};
+  store_rows(GetParam(), dense.data(), scale.data(), back.data(), 23, 2, 19);
+  for (size_t i = 0; i < 19; ++i) EXPECT_EQ(back.at(23 + i), values.at(23 + i));
+}
+
+}  // namespace
+}  // namespace sluice::gpu::cpu
