@@ -36,14 +36,16 @@ def pytorch(arguments, micro_batch):
 def sluice(arguments, micro_batch, tier, keep_graphs):
     shutil.rmtree(ROOT / RUN, ignore_errors=True)
     durable = "step" if tier == "nvme" else "none"
-    values = {"run.dir": RUN, "data.eval": "", "data.sequence_length": arguments.sequence, "steps": arguments.steps,
+    values = {"run.dir": RUN, "data.sequence_length": arguments.sequence, "steps": arguments.steps,
               "train_micro_batch_size_per_gpu": micro_batch, "gradient_accumulation_steps": 1, "memory.gpu": "8GiB",
               "zero_optimization.offload_param.device": tier, "zero_optimization.offload_optimizer.device": tier,
               "execution.keep_graphs": keep_graphs, "storage.durable": durable}
     command = ["build/release/sluice", "train", "configs/smollm2-135m-nvme.json"]
     for key, value in values.items():
         command += ["--set", f"{key}={json.dumps(value)}"]
-    subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(done.stderr)
     lines = [json.loads(line) for line in open(ROOT / RUN / "metrics.jsonl")]
     shutil.rmtree(ROOT / RUN, ignore_errors=True)
     return statistics.median(line["tokens_per_s"] for line in lines[1:])
@@ -52,7 +54,7 @@ def sluice(arguments, micro_batch, tier, keep_graphs):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--sequence", type=int, default=512)
     parser.add_argument("--micro-batches", type=int, nargs="+", default=[4, 1])
     parser.add_argument("--out", type=Path)

@@ -14,12 +14,16 @@ set_target_properties(torch::c10 PROPERTIES IMPORTED_LOCATION ${SLUICE_TORCH_DIR
 add_library(torch::torch_cpu SHARED IMPORTED)
 set_target_properties(torch::torch_cpu PROPERTIES IMPORTED_LOCATION ${SLUICE_TORCH_DIR}/lib/libtorch_cpu.so)
 
+# The wheel's own OpenMP runtime: code compiled with -fopenmp must share it, since two copies would be two thread teams.
+add_library(torch::gomp SHARED IMPORTED)
+set_target_properties(torch::gomp PROPERTIES IMPORTED_LOCATION ${SLUICE_TORCH_DIR}/lib/libgomp.so.1)
+
 add_library(torch::cpu INTERFACE IMPORTED)
 # -idirafter: the wheel ships its own fmt; ours must win.
 target_compile_options(torch::cpu INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-idirafter${SLUICE_TORCH_DIR}/include>
   $<$<COMPILE_LANGUAGE:CXX>:-idirafter${SLUICE_TORCH_DIR}/include/torch/csrc/api/include>)
 target_compile_definitions(torch::cpu INTERFACE _GLIBCXX_USE_CXX11_ABI=1)
-target_link_libraries(torch::cpu INTERFACE torch::torch_cpu torch::c10)
+target_link_libraries(torch::cpu INTERFACE torch::torch_cpu torch::c10 torch::gomp)
 # The wheel's libraries find CUDA, when they need it, by the loader's cache; the linker need not resolve that.
 target_link_options(torch::cpu INTERFACE -Wl,--allow-shlib-undefined -Wl,--unresolved-symbols=ignore-in-shared-libs)
