@@ -19,7 +19,7 @@ int run_eval(const Options& options) {
   const bool is_run = std::filesystem::is_directory(options.config);
   if (is_run && !options.set.empty())
     base::fail(base::ErrorKind::config, "--set goes with a config; {} is a run, whose settings are fixed", options.config);
-  configs::RunConfig config = is_run ? RunDir(options.config).read_config(configs::Purpose::reading)
+  configs::RunConfig config = is_run ? RunDir(options.config).read_run()
                                      : configs::read_config(options.config, {.set = options.set, .purpose = configs::Purpose::reading});
   choose_open_values(&config);
   const std::filesystem::path tokens = options.data.empty() ? config.data.eval : std::filesystem::path(options.data);

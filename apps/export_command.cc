@@ -20,7 +20,7 @@ struct Options : CommonOptions {
 };
 
 int run_export(const Options& options) {
-  const StoredRun run(options.run);
+  const StoredRun run(options.run, options.strict);
   for (const std::string& note : run.report.notes) spdlog::info("{}", note);
   const auto expected = engine::expected_tensors(engine::describe(run.reader.config(), model_source(run.config)));
   run.reader.check(expected);
@@ -54,7 +54,7 @@ void add_export(CLI::App& app, Context& context) {
       add_command(app, context, "export", "Write the newest weights of a run as a Hugging Face folder", options, run_export);
   command->add_option("RUN_DIR", options->run, "Folder of the run")->required()->type_name("");
   command->add_option("OUT_DIR", options->out, "Folder to make; must not exist or be empty")->required()->type_name("");
-  command->add_option("--dtype", options->dtype, "BF16, F16 or F32; default: as in the source model")
+  command->add_option("--dtype", options->dtype, "Number type of the weights; default: as in the source model")
       ->check(CLI::IsMember({"BF16", "F16", "F32"}));
 }
 

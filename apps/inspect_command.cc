@@ -14,7 +14,7 @@ struct Options : CommonOptions {
 };
 
 int run_inspect(const Options& options) {
-  const StoredRun run(options.run);
+  const StoredRun run(options.run, options.strict);
   if (options.verify) run.store->verify();
   const offload::StepMeta meta = run.store->meta();
   const engine::StateDigest digest = engine::digest_state(run.layout, *run.store, run.store->published());

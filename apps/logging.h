@@ -1,6 +1,7 @@
 // Logs of the command: standard error, and the run's log.txt.
 #pragma once
 #include <filesystem>
+#include <string>
 
 namespace sluice::apps {
 
@@ -8,7 +9,11 @@ namespace sluice::apps {
 // colour on a terminal.
 void start_logging();
 
-// Copies what is logged from now on to `file` as well, appending. Error(disk) when it cannot be opened.
+// Copies to `file` as well, appending, what has been logged so far (the last lines of it) and will be. Call once, when the run is
+// open: a refused start writes nothing. Error(disk) when it cannot be opened.
 void log_to_file(const std::filesystem::path& file);
+
+// Into the file only; the terminal gets its message from main. Nothing when there is no file.
+void log_failure(const std::string& message);
 
 }  // namespace sluice::apps

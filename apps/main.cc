@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <new>
 #include <string>
 #include <vector>
@@ -18,7 +19,9 @@ using sluice::base::Error;
 using sluice::base::ErrorKind;
 
 int report(ErrorKind kind, const std::string& message) {
-  fmt::print(stderr, "sluice: {}: {}\n", sluice::base::to_string(kind), message);
+  const std::string text = fmt::format("{}: {}", sluice::base::to_string(kind), message);
+  sluice::apps::log_failure(text);
+  fmt::print(stderr, "sluice: {}\n", text);
   return static_cast<int>(kind);
 }
 
@@ -45,6 +48,10 @@ int run(int argc, char** argv) {
       "live in host memory or on NVMe and stream through. `sluice COMMAND --help` explains a command.",
       "sluice");
   app.set_version_flag("--version", "sluice " SLUICE_VERSION);
+  app.footer(
+      "\nA first run: sluice doctor, sluice prepare, sluice train CONFIG, sluice export RUN_DIR OUT_DIR\n"
+      "Exit codes: 0 done; 2 config or command line; 3 data; 4 model files; 5 host memory; 6 device memory; 7 disk or store;\n"
+      "8 loss or gradient not finite; 75 stopped by a signal, go on with --resume auto; 1 an error of sluice itself");
   app.require_subcommand(1);
   sluice::apps::Context context;
   sluice::apps::add_commands(app, context);
@@ -71,6 +78,8 @@ int main(int argc, char** argv) {
     return report(error.kind(), error.what());
   } catch (const std::bad_alloc&) {
     return report(ErrorKind::host_memory, "an allocation failed");
+  } catch (const std::filesystem::filesystem_error& error) {
+    return report(ErrorKind::disk, error.what());
   } catch (const std::exception& error) {
     return report(ErrorKind::bug, error.what());
   }

@@ -39,7 +39,7 @@ void add_prepare(CLI::App& app, Context& context) {
   command->add_option("--out", options->out, "Token file to write")->required()->type_name("FILE");
   command
       ->add_option("--split", options->split,
-                   "What a document is in plain text: file, blank-line or line; default: file")
+                   "What a document is in plain text; default: file")
       ->check(CLI::IsMember({"file", "blank-line", "line"}));
   command->add_flag("--no-eos", options->no_eos, "Append no end token to text documents");
 }

@@ -20,15 +20,34 @@ class RunDir {
   std::filesystem::path log_file() const { return path_ / "log.txt"; }
 
   bool has_store() const;
-  void create() const;
-  // Atomic: a reader sees the old or the new text.
+  // Atomic: a reader sees the old or the new text. Paths are stored absolute, so that the run can be read from any folder.
   void write_config(const configs::RunConfig& config) const;
   configs::RunConfig read_config(configs::Purpose purpose) const;
+  // The same for a command that reads a run: what is no run is Error(config) that says why.
+  configs::RunConfig read_run() const;
   // Drops the lines of steps after `step`, which were never committed.
   void cut_metrics(uint64_t step) const;
 
  private:
   std::filesystem::path path_;
+};
+
+// Makes the folder of a new run and writes its config; takes both back unless keep() is called. A folder with another program's
+// config.json is refused: Error(config).
+class NewRun {
+ public:
+  NewRun(const RunDir& run, const configs::RunConfig& config);
+  ~NewRun();
+  NewRun(const NewRun&) = delete;
+  NewRun& operator=(const NewRun&) = delete;
+  void keep() { kept_ = true; }
+
+ private:
+  void take_back() noexcept;
+
+  const RunDir run_;
+  std::filesystem::path existing_;  // the nearest folder that was there before
+  bool had_config_ = false, kept_ = false;
 };
 
 }  // namespace sluice::apps

@@ -11,7 +11,7 @@ namespace sluice::apps {
 
 // Holds the store's shared locks: no run can go on meanwhile. Errors: config (no run), model, disk.
 struct StoredRun {
-  explicit StoredRun(const std::filesystem::path& run_dir);
+  explicit StoredRun(const std::filesystem::path& run_dir, bool strict = false);
 
   configs::RunConfig config;
   engine::HfReader reader;  // of the source model

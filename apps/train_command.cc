@@ -1,6 +1,7 @@
 // sluice train: one command that starts a run, or with --resume goes on with it.
 #include <spdlog/spdlog.h>
 
+#include <fstream>
 #include <optional>
 
 #include "apps/command.h"
@@ -26,8 +27,8 @@ struct Options : ConfigOptions {
 };
 
 // Settings that change bits must be those of the run; others may change freely.
-void check_same_numbers(const RunDir& run, const configs::RunConfig& now, bool allow) {
-  const auto differences = configs::compare_numeric_settings(run.read_config(configs::Purpose::training), now);
+void check_same_numbers(const RunDir& run, const configs::RunConfig& stored, const configs::RunConfig& now, bool allow) {
+  const auto differences = configs::compare_numeric_settings(stored, now);
   if (differences.empty()) return;
   std::string list;
   for (const auto& d : differences) list += fmt::format("\n  {}: the run has {}, the config {}", d.key, d.stored, d.now);
@@ -37,14 +38,28 @@ void check_same_numbers(const RunDir& run, const configs::RunConfig& now, bool a
   spdlog::warn("numeric settings changed; later steps differ from an uninterrupted run:{}", list);
 }
 
+// Only once the store has been opened: that it is the same model is for the store to say.
+void note_moved_model(const configs::RunConfig& stored, const configs::RunConfig& now) {
+  const auto before = std::filesystem::weakly_canonical(stored.model.path), after = std::filesystem::weakly_canonical(now.model.path);
+  if (before != after)
+    spdlog::warn("model.path has moved from {} to {}; it is the same model", before.string(), after.string());
+}
+
+// Before the run, not after it.
+void check_trace(const std::string& file) {
+  if (file.empty()) return;
+  const bool existed = std::filesystem::exists(file);
+  if (!std::ofstream(file, std::ios::app)) base::fail(ErrorKind::config, "--trace {}: the file cannot be written", file);
+  if (!existed) std::filesystem::remove(file);
+}
+
 void print_memory(const engine::Trainer& trainer, const configs::RunConfig& config, bool exists) {
   engine::MemoryReport memory = trainer.memory();
   const uint64_t need = disk_need(trainer.layout(), *config.storage.durable);
   memory.rows.push_back({"disk", "slots", need});
-  std::filesystem::path at = config.storage.paths.empty() ? config.run.dir : config.storage.paths.front();
-  while (!std::filesystem::exists(at) && at.has_parent_path()) at = at.parent_path();
-  std::error_code error;
-  memory.disk_have = std::filesystem::space(at.empty() ? "." : at, error).available + (exists ? need : 0);
+  std::filesystem::path at = std::filesystem::absolute(config.storage.paths.empty() ? config.run.dir : config.storage.paths.front());
+  while (!std::filesystem::exists(at)) at = at.parent_path();
+  memory.disk_have = std::filesystem::space(at).available + (exists ? need : 0);
   uint64_t trainable = 0;
   for (const auto& block : trainer.layout().blocks())
     for (const auto& tensor : block.tensors) trainable += tensor.trainable ? tensor.count : 0;
@@ -75,6 +90,29 @@ void print_json(const configs::RunConfig& config, const engine::RunOutcome& outc
                                         {"samples", outcome.meta.samples}, {"tokens", outcome.meta.tokens},
                                         {"skipped", outcome.meta.skipped}, {"stopped", outcome.stopped}};
   fmt::print("{}\n", document.dump(2));
+}
+
+// Opens the store, or creates it; then the run's folder and log.
+void start(engine::Trainer& trainer, const RunDir& run, const configs::RunConfig& config, const std::optional<configs::RunConfig>& stored) {
+  if (!stored) {
+    NewRun fresh(run, config);
+    trainer.create();
+    fresh.keep();
+    log_to_file(run.log_file());
+    spdlog::info("created the store of {}", config.run.dir.string());
+    return;
+  }
+  const offload::OpenReport report = trainer.open();
+  log_to_file(run.log_file());
+  for (const std::string& note : report.notes) spdlog::info("{}", note);
+  note_moved_model(*stored, config);
+  run.cut_metrics(report.meta.step);
+  run.write_config(config);
+  if (report.meta.step < *config.steps)
+    spdlog::info("resuming {} after step {}", config.run.dir.string(), report.meta.step);
+  else
+    spdlog::info("{} is at step {} and steps is {}: nothing to do; a larger steps goes on", config.run.dir.string(), report.meta.step,
+                 *config.steps);
 }
 
 int finish(const Options& options, const configs::RunConfig& config, const engine::RunOutcome& outcome) {
@@ -108,27 +146,20 @@ int run_train(const Options& options) {
                config.run.dir.string());
   if (!exists && !options.resume.empty() && options.resume != "auto")
     base::fail(ErrorKind::config, "--resume {}: there is no run in it", options.resume);
-  if (exists) check_same_numbers(run, config, options.allow_change);
+  check_trace(options.trace);
+  std::optional<configs::RunConfig> stored;
+  if (exists) {
+    stored = run.read_config(configs::Purpose::training);
+    check_same_numbers(run, *stored, config, options.allow_change);
+  }
 
   Progress progress;
   std::optional<MetricsFile> metrics;
   engine::TrainerOptions trainer_options_ = trainer_options(config);
-  trainer_options_.runtime.queue.strict = options.strict;
+  trainer_options_.runtime.queue.strict = trainer_options_.store.strict = options.strict;
   engine::Trainer trainer(trainer_options_, make_events(config, metrics, progress));
-  run.create();
-  log_to_file(run.log_file());
   print_memory(trainer, config, exists);
-  if (exists) {
-    const offload::OpenReport report = trainer.open();
-    for (const std::string& note : report.notes) spdlog::info("{}", note);
-    run.cut_metrics(report.meta.step);
-    spdlog::info("resuming {} after step {}", config.run.dir.string(), report.meta.step);
-  } else {
-    run.write_config(config);
-    trainer.create();
-    spdlog::info("created the store in {}", (config.run.dir / "store").string());
-  }
-  if (exists) run.write_config(config);
+  start(trainer, run, config, stored);
   metrics.emplace(run.metrics_file());
   base::Trace trace;
   const engine::RunOutcome outcome = trainer.run(options.trace.empty() ? nullptr : &trace);

@@ -9,6 +9,7 @@
 #include "configs/resolve.h"
 #include "engine/packing.h"
 #include "engine/token_file.h"
+#include "offload/store_slot_file.h"
 
 namespace sluice::apps {
 
@@ -97,10 +98,9 @@ engine::TrainerOptions trainer_options(const configs::RunConfig& c) {
 }
 
 uint64_t disk_need(const offload::Layout& layout, offload::Durable durable) {
-  uint64_t slot = 0, base = 0;
-  for (const auto& tile : layout.tiles())
-    (tile.trainable ? slot : base) += layout.weights_extent_bytes(tile) + (tile.trainable ? layout.state_extent_bytes(tile) : 0);
-  return slot * (durable == offload::Durable::none ? 1 : 2) + base;
+  const offload::StoreGeometry geometry(layout);
+  const uint64_t slots = durable == offload::Durable::none ? 1 : 2;
+  return slots * geometry.slot().file_bytes + (geometry.base().extents == 0 ? 0 : geometry.base().file_bytes) + offload::kSuperBytes;
 }
 
 void choose_open_values(configs::RunConfig* c) {

@@ -95,7 +95,7 @@ Codec<std::optional<T>> maybe(Codec<T> inner) {
 template <class T>
 Codec<std::optional<T>> or_auto(Codec<T> inner) {
   Codec<std::optional<T>> codec = maybe(inner);
-  codec.allowed += " or \"auto\"";
+  codec.allowed += ", or \"auto\"";
   codec.read = [inner, read = codec.read](const Json& value) -> std::optional<std::optional<T>> {
     if (value == "auto") return std::optional<std::optional<T>>(std::in_place, std::nullopt);
     return read(value);

@@ -161,7 +161,7 @@ void add_machine(Table& t) {
         maybe(choice<Durable>(
             {{"step", Durable::step}, {"checkpoint", Durable::checkpoint}, {"none", Durable::none}})),
         FIELD(storage.durable),
-        "what a crash may cost: nothing committed (step), the work since a checkpoint, or the run (none); "
+        "what a crash may cost: the step at work (step), the work since a checkpoint, or the run (none); "
         "default: step when the state is on nvme, else checkpoint");
   t.add("storage.tile", integer(65536, 1u << 30), FIELD(storage.tile),
         "parameters of a tile; a multiple of 65536, fixed when a run is created");

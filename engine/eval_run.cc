@@ -9,6 +9,8 @@
 #include "engine/evaluator.h"
 #include "engine/memory_load.h"
 #include "engine/token_file.h"
+#include "io/system_error.h"
+#include "offload/store_slot_file.h"
 
 namespace sluice::engine {
 
@@ -16,12 +18,20 @@ namespace fs = std::filesystem;
 
 namespace {
 
+constexpr uint64_t kStoreOverhead = 4 << 20;  // records, layout and an empty slot
+
 // Nothing trains, so all weights go to the base file of a store whose names are removed as soon as it is open.
 std::unique_ptr<offload::Store> temporary_base(const EvalRunOptions& options, const ModelSetup& setup) {
-  fs::create_directories(options.scratch);
-  std::string folder = (options.scratch / ".sluice-eval-XXXXXX").string();
+  fs::path scratch = fs::absolute(options.scratch);
+  while (!fs::is_directory(scratch) && scratch.has_relative_path()) scratch = scratch.parent_path();
+  const uint64_t need = offload::StoreGeometry(setup.layout).base().file_bytes + kStoreOverhead, have = io::free_space(scratch);
+  if (need > have)
+    base::fail(base::ErrorKind::disk,
+               "evaluation needs {} in {} for the weights, while it runs; {} is free. Free some, or set run.dir to a folder on a larger "
+               "drive", base::format_bytes(need), scratch.string(), base::format_bytes(have));
+  std::string folder = (scratch / ".sluice-eval-XXXXXX").string();
   if (mkdtemp(folder.data()) == nullptr)
-    base::fail(base::ErrorKind::disk, "cannot make a temporary folder in {}: {}", options.scratch.string(), std::strerror(errno));
+    base::fail(base::ErrorKind::disk, "cannot make a temporary folder in {}: {}", scratch.string(), std::strerror(errno));
   struct Remove {
     fs::path path;
     ~Remove() {
@@ -31,7 +41,8 @@ std::unique_ptr<offload::Store> temporary_base(const EvalRunOptions& options, co
   } const remove{folder};
   offload::StoreOptions store;
   store.run_dir = folder;
-  store.durable = offload::Durable::checkpoint;
+  store.durable = offload::Durable::none;  // one slot, empty
+  store.strict = options.runtime.queue.strict;
   store.model_digest = setup.reader.digest();
   const uint64_t tiles = setup.layout.tiles().size();
   uint64_t done = 0;
@@ -60,6 +71,36 @@ std::array<uint32_t, offload::kRings> sizes_of(const offload::Plan& plan) {
   return sizes;
 }
 
+void check_host_budget(const StepShape& shape, uint64_t have) {
+  const uint64_t need = total(shape.rows(), "host");
+  if (need > have)
+    base::fail(base::ErrorKind::host_memory,
+               "evaluation needs {} of host memory but memory.host is {}: set it to at least {}, put the weights on nvme, or lower "
+               "execution.pools", base::format_bytes(need), base::format_bytes(have), need);
+}
+
+void check_device_budget(const StepShape& shape, uint64_t temporaries, uint64_t have) {
+  const uint64_t arenas = total(shape.rows(), "gpu"), need = arenas + temporaries;
+  if (need > have)
+    base::fail(base::ErrorKind::device_memory,
+               "evaluation needs {}{} of device memory but memory.gpu is {}: raise it, or lower train_micro_batch_size_per_gpu or "
+               "data.sequence_length", base::format_bytes(need), temporaries == 0 ? " and room for temporaries" : "",
+               base::format_bytes(have));
+}
+
+// The temporaries of LibTorch, counted where they fit.
+uint64_t count_temporaries(const ModelSetup& setup, const StepShape& shape, StepBuffers& buffers, Runtime& runtime) {
+  try {
+    return measure_temporaries(*setup.model, shape, buffers, *runtime.device, *runtime.compute, {.training = false});
+  } catch (const base::Error& error) {
+    if (error.kind() != base::ErrorKind::device_memory) throw;
+    base::fail(base::ErrorKind::device_memory,
+               "memory.gpu is {}: {} go to arenas, and LibTorch's temporaries do not fit in the rest ({}). Raise memory.gpu, or lower "
+               "train_micro_batch_size_per_gpu or data.sequence_length",
+               base::format_bytes(runtime.device->budget().limit()), base::format_bytes(total(shape.rows(), "gpu")), error.what());
+  }
+}
+
 }  // namespace
 
 EvalResult evaluate(const EvalRunOptions& options) {
@@ -76,16 +117,15 @@ EvalResult evaluate(const EvalRunOptions& options) {
   check_plan(plan);
   const StepShape shape(setup.layout, step_options(options, setup.reader.config().hidden), sizes_of(plan));
   Runtime runtime(options.runtime);
+  check_host_budget(shape, runtime.host.limit());
+  check_device_budget(shape, 0, runtime.device->budget().limit());
   StepBuffers buffers(shape, *runtime.device, runtime.host);
-  const uint64_t temporaries = measure_temporaries(*setup.model, shape, buffers, *runtime.device, *runtime.compute, {.training = false});
-  const uint64_t need = total(shape.rows(), "gpu") + temporaries, have = runtime.device->budget().limit();
-  if (need > have)
-    base::fail(base::ErrorKind::device_memory,
-               "evaluation needs {} of device memory but memory.gpu is {}: raise it, or lower train_micro_batch_size_per_gpu or "
-               "data.sequence_length", base::format_bytes(need), base::format_bytes(have));
+  const uint64_t temporaries = count_temporaries(setup, shape, buffers, runtime);
+  check_device_budget(shape, temporaries, runtime.device->budget().limit());
 
   const auto store = options.run_dir.empty() ? temporary_base(options, setup)
-                                             : offload::Store::open_read_only(options.run_dir, setup.layout, nullptr, options.storage);
+                                             : offload::Store::open_read_only(options.run_dir, setup.layout, nullptr, options.storage,
+                                                                                  options.runtime.queue.strict);
   const std::vector<std::span<std::byte>> regions = buffers.host_regions();
   runtime.queue->register_memory(regions);
   const int slot = store->published();

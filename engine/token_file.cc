@@ -45,6 +45,8 @@ TokenExpectation expect_tokens_of(const std::filesystem::path& model_folder, uin
 }
 
 TokenFile TokenFile::open(const std::filesystem::path& path, const TokenExpectation& expected) {
+  if (!std::filesystem::exists(path))
+    fail(ErrorKind::data, "cannot open the token file {}: No such file or directory; make it with `sluice prepare`", path.string());
   TokenFile file;
   file.file_ = PlainFile::open(path, ErrorKind::data);
   const std::string where = path.string();

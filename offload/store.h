@@ -28,6 +28,7 @@ struct StoreOptions {
   std::string model_digest;     // hex; of the source model. Another model: Error(disk)
   double lock_seconds = 30;     // how long to wait for a lock that another process holds
   bool verify_on_open = false;  // always verify the whole published slot
+  bool strict = false;          // slot files without O_DIRECT are Error(disk) instead of a log line
   // Bytes done and in all, while creating or verifying; caller's thread.
   std::function<void(uint64_t done, uint64_t total)> progress;
 
@@ -75,7 +76,8 @@ class Store {
   // where they were created.
   static std::unique_ptr<Store> open_read_only(const std::filesystem::path& run_dir, const Layout& layout,
                                                OpenReport* report,
-                                               const std::vector<std::filesystem::path>& paths = {});
+                                               const std::vector<std::filesystem::path>& paths = {},
+                                               bool strict = false);
 
   virtual ~Store() = default;  // releases the locks; publishes nothing
 

@@ -219,6 +219,7 @@ void Creation::build(const StepMeta& meta, const Store::Fill& fill) {
   }
   const io::File super = create_file(super_file(build_), kSuperBytes);
   NewFile slot = create_data_file(0, geometry_.slot());
+  if (options_.strict) report_page_cache(slot.file, true);
   NewFile base;
   if (geometry_.base().extents != 0) base = create_data_file(kBaseSlot, geometry_.base());
   std::vector<NewFile> others;

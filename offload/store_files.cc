@@ -4,6 +4,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -11,6 +12,7 @@
 #include <optional>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include "base/error.h"
 #include "io/system_error.h"
@@ -60,12 +62,14 @@ std::string holder_text(const fs::path& store, const io::File& file) {
 
 void lock_before(Clock::time_point deadline, const io::File& file, io::LockMode mode, const fs::path& store,
                  double seconds) {
-  while (!file.try_lock(mode)) {
+  for (bool told = false; !file.try_lock(mode);) {
     if (Clock::now() >= deadline)
       fail(ErrorKind::disk,
            "the store {} is in use by {} (lock on {}, waited {:.3g} s). Stop that process, or use another "
            "run.dir",
            store.string(), holder_text(store, file), file.path().filename().string(), seconds);
+    if (!std::exchange(told, true))
+      spdlog::info("the store {} is in use by {}; waiting up to {:.3g} s for it", store.string(), holder_text(store, file), seconds);
     std::this_thread::sleep_for(kPollInterval);
   }
 }
@@ -125,7 +129,11 @@ std::optional<StoreFiles> try_lock_store(const fs::path& store, const LockOption
     fail(ErrorKind::config, "the store was written by {} ranks; more than one is not built yet",
          files.stored.world);
   for (uint32_t slot = 0; slot < files.stored.slots; ++slot) {
-    files.slots.push_back(io::File::open(files.data / slot_file_name(0, 0, slot), mode, file_options));
+    const fs::path path = files.data / slot_file_name(0, 0, slot);
+    if (!fs::exists(path))
+      fail(ErrorKind::disk, "{} is missing; the store cannot be used without it. Restore the file from a copy, or start again in another "
+           "run.dir", path.string());
+    files.slots.push_back(io::File::open(path, mode, file_options));
     lock_before(deadline, files.slots.back(), options.mode, store, options.seconds);
     if (!still_named(files.slots.back())) return std::nullopt;
   }
@@ -183,11 +191,21 @@ StoreFiles lock_store(const fs::path& run_dir, const LockOptions& options) {
   const fs::path store = store_folder(run_dir);
   const auto deadline = deadline_after(options.seconds);
   for (;;) {
-    if (!fs::exists(super_file(store))) fail(ErrorKind::disk, "{}: there is no store", store.string());
+    if (!fs::exists(super_file(store))) fail(ErrorKind::disk, "{}: there is no SUPER, so no store. Restore it from a copy, or use another run.dir", store.string());
     if (auto files = try_lock_store(store, options, deadline)) return std::move(*files);
     if (Clock::now() >= deadline)
       fail(ErrorKind::disk, "the store {} was replaced again and again while it was opened", store.string());
   }
+}
+
+void report_page_cache(const io::File& slot, bool strict) {
+  if (slot.direct()) return;
+  const std::string text = fmt::format(
+      "{}: no direct I/O (O_DIRECT) here, so slot files go through the page cache: slower, and in RAM that memory.host does not "
+      "count. On tmpfs a restart loses the run. ext4 and XFS on a local drive have direct I/O",
+      slot.path().parent_path().string());
+  if (strict) fail(ErrorKind::disk, "{} (--strict: a fallback is an error)", text);
+  spdlog::warn("{}", text);
 }
 
 void write_holder(const fs::path& store) {

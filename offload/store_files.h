@@ -52,6 +52,9 @@ struct LockOptions {
 // elsewhere than the config says.
 StoreFiles lock_store(const std::filesystem::path& run_dir, const LockOptions& options);
 
+// O_DIRECT is refused for this slot file: one log line, with strict an Error(disk).
+void report_page_cache(const io::File& slot, bool strict);
+
 // Text for the process that finds the store locked; the lock alone decides. Never fails.
 void write_holder(const std::filesystem::path& store);
 

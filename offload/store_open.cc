@@ -166,6 +166,7 @@ std::unique_ptr<Store> Store::open(const StoreOptions& options, const Layout& la
                                                   .paths = options.paths,
                                                   .observer = options.observer});
   failpoints.pass("open.locked");
+  report_page_cache(files.slots.front(), options.strict);
   check_layout(files.stored, layout, options.model_digest);
   const uint32_t slots = options.durable == Durable::none ? 1 : 2;
   if (files.stored.slots != slots)
@@ -185,11 +186,13 @@ std::unique_ptr<Store> Store::open(const StoreOptions& options, const Layout& la
 }
 
 std::unique_ptr<Store> Store::open_read_only(const fs::path& run_dir, const Layout& layout,
-                                             OpenReport* report, const std::vector<fs::path>& paths) {
+                                             OpenReport* report, const std::vector<fs::path>& paths,
+                                             bool strict) {
   OpenReport local;
   OpenReport& found = report != nullptr ? *report : local;
   StoreFiles files =
       lock_store(run_dir, {.mode = io::LockMode::shared, .seconds = kReaderLockSeconds, .paths = paths});
+  report_page_cache(files.slots.front(), strict);
   check_layout(files.stored, layout, files.stored.model_digest);
   OpenedStore opened = check_store(std::move(files), layout, {}, found);
   return std::make_unique<FileStore>(std::move(opened), layout, Failpoints({}),

@@ -91,7 +91,7 @@ TEST(BadConfig, ValuesThatAreNotAllowed) {
       {{"gradient_clipping=-1"}, {"a number from 0"}},
       {{"communication_data_type=int8"}, {"\"bf16\" or \"fp32\""}},
       {{"zero_optimization.stage=4"}, {"an integer from 0 to 3"}},
-      {{"zero_optimization.offload_param.device=disk"}, {"\"none\", \"cpu\" or \"nvme\" or \"auto\""}},
+      {{"zero_optimization.offload_param.device=disk"}, {"\"none\", \"cpu\" or \"nvme\", or \"auto\""}},
       {{"aio.queue_depth=0"}, {"an integer from 1 to 1024"}},
       {{"aio.block_size=1KB"}, {"a number of bytes"}},
       {{"model.path=\"\""}, {"a path"}},
