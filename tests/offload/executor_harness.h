@@ -266,6 +266,33 @@ class FakeHandlers final : public OpHandlers {
   RandomQueue queue_;
 };
 
+// Plans by hand: operations in the order of their lanes, then the uses of rings.
+inline Plan empty_plan() {
+  Plan plan;
+  plan.widths.fill(2);
+  return plan;
+}
+
+inline uint32_t add(Plan& plan, Lane lane, std::vector<Dep> deps = {}) {
+  Op op;
+  op.kind = OpKind::forward;
+  op.lane = lane;
+  op.block = static_cast<int32_t>(plan.ops.size());  // so that names differ
+  op.key = {static_cast<int32_t>(plan.ops.size()), 0, 0};
+  op.deps = std::move(deps);
+  plan.ops.push_back(std::move(op));
+  return static_cast<uint32_t>(plan.ops.size() - 1);
+}
+
+// Uses of a ring: the acquiring operation first.
+inline void use(Plan& plan, Ring ring, std::vector<Dep> users) {
+  const uint32_t n = plan.rings[static_cast<size_t>(ring)].acquisitions++;
+  Op& owner = plan.ops[users.front().op];
+  owner.uses.insert(owner.uses.begin(), {ring, n, 0});
+  ++owner.acquires;
+  for (size_t i = 1; i < users.size(); ++i) plan.ops[users[i].op].uses.push_back({ring, n, users[i].periods});
+}
+
 // Streams of a device without LibTorch, and an executor on them.
 struct Machine {
   explicit Machine(const Plan& plan, OpHandlers& handlers, base::Trace* trace = nullptr)

