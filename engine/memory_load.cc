@@ -63,16 +63,21 @@ void load_homes(const StepShape& shape, StepBuffers& buffers, const offload::Sto
 }
 
 void store_homes(const StepShape& shape, StepBuffers& buffers, const offload::Store& store, int slot, Runtime& runtime,
-                 const UpdateOps& update, std::vector<uint64_t>& hashes) {
-  const auto& tiles = shape.layout().tiles();
+                 std::vector<uint64_t>& hashes) {
+  const offload::Layout& layout = shape.layout();
+  const auto& tiles = layout.tiles();
   Transfers transfers(*runtime.queue);
+  const auto put = [&](uint32_t tile, offload::Part part, std::byte* home) {
+    if (home == nullptr) return;
+    const offload::Extent extent = store.extent(slot, tile, part);
+    transfers.add(io::IoOp::write, extent, home);
+    hashes[2 * tile + (part == offload::Part::state ? 1 : 0)] =
+        offload::hash_extent(layout.schema(), part, tiles[tile], {home, extent.bytes});
+  };
   for (uint32_t i = 0; i < tiles.size(); ++i) {
     if (!tiles[i].trainable) continue;
-    std::byte* weights = buffers.weights_home(i);
-    std::byte* state = buffers.state_home(i);
-    if (weights != nullptr) transfers.add(io::IoOp::write, store.extent(slot, i, offload::Part::weights), weights);
-    if (state != nullptr) transfers.add(io::IoOp::write, store.extent(slot, i, offload::Part::state), state);
-    update.hash_tile(i, weights, state, hashes);
+    put(i, offload::Part::weights, buffers.weights_home(i));
+    put(i, offload::Part::state, buffers.state_home(i));
   }
   transfers.wait();
 }

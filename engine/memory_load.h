@@ -5,7 +5,6 @@
 
 #include "engine/runtime.h"
 #include "engine/step_buffers.h"
-#include "engine/update_ops.h"
 #include "offload/store.h"
 
 namespace sluice::engine {
@@ -18,6 +17,6 @@ void load_homes(const StepShape& shape, StepBuffers& buffers, const offload::Sto
 
 // Writes every home of a trainable tile into `slot` and sets its hashes in `hashes` ([tile][part]).
 void store_homes(const StepShape& shape, StepBuffers& buffers, const offload::Store& store, int slot, Runtime& runtime,
-                 const UpdateOps& update, std::vector<uint64_t>& hashes);
+                 std::vector<uint64_t>& hashes);
 
 }  // namespace sluice::engine

@@ -213,7 +213,7 @@ void Trainer::Impl::commit_memory(const offload::StepMeta& meta) {
   const int slot = handlers->newest().write;
   store->begin_writes();
   std::vector<uint64_t> hashes = handlers->hashes();
-  store_homes(shape, *buffers, *store, slot, runtime, *update, hashes);
+  store_homes(shape, *buffers, *store, slot, runtime, hashes);
   for (uint32_t tile = 0; tile < setup.layout.tiles().size(); ++tile) {
     if (!setup.layout.tiles()[tile].trainable) continue;
     store->set_hash(tile, offload::Part::weights, hashes[2 * tile]);

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "base/hash.h"
 #include "engine/tile_state.h"
 
 namespace sluice::engine {
@@ -29,12 +28,6 @@ uint64_t state_hash(const cpu_adam::LeafHashes& h) {
   all.insert(all.end(), h.m.begin(), h.m.end());
   all.insert(all.end(), h.v.begin(), h.v.end());
   return offload::extent_hash(all);
-}
-
-void append_leaves(std::vector<uint64_t>& out, const void* field, uint64_t count, size_t element) {
-  for (uint64_t i = 0; i < count; i += offload::kLeafElements)
-    out.push_back(base::xxh3(static_cast<const std::byte*>(field) + i * element,
-                             std::min(offload::kLeafElements, count - i) * element));
 }
 
 }  // namespace
@@ -123,22 +116,6 @@ void UpdateOps::update(const offload::OpRun& run, Step& step) const {
   if (!options_.hash) return;
   step.hashes[2 * index] = offload::extent_hash(hashes.weights);
   step.hashes[2 * index + 1] = state_hash(hashes);
-}
-
-void UpdateOps::hash_tile(uint32_t index, const std::byte* weights, const std::byte* state, std::vector<uint64_t>& hashes) const {
-  const auto& tile = shape_.layout().tiles()[index];
-  const auto s = tile_state(shape_.layout().schema(), tile, const_cast<std::byte*>(weights), const_cast<std::byte*>(state));
-  if (weights != nullptr) {
-    std::vector<uint64_t> leaves;
-    append_leaves(leaves, weights, tile.count, shape_.weight_bytes());
-    hashes[2 * index] = offload::extent_hash(leaves);
-  }
-  if (state == nullptr) return;
-  std::vector<uint64_t> leaves;
-  if (s.lo != nullptr) append_leaves(leaves, s.lo, tile.count, sizeof(int16_t));
-  append_leaves(leaves, s.m, tile.count, sizeof(float));
-  append_leaves(leaves, s.v, tile.count, sizeof(float));
-  hashes[2 * index + 1] = offload::extent_hash(leaves);
 }
 
 }  // namespace sluice::engine

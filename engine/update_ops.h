@@ -24,8 +24,6 @@ class UpdateOps {
   void update(const offload::OpRun& run, Step& step) const;
 
   uint32_t leaf_count() const { return leaf_count_; }  // entries of Step::leaf_sums
-  // Hashes of a tile in memory, as update() would have left them in step.hashes.
-  void hash_tile(uint32_t tile, const std::byte* weights, const std::byte* state, std::vector<uint64_t>& hashes) const;
 
  private:
   cpu_adam::Gradient gradient(const offload::OpRun& run, offload::Ring ring) const;
