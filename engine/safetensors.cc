@@ -134,7 +134,9 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& e) override {
-    fail(ErrorKind::model, "{}: the header is not valid JSON at byte {}: {}", where_, position, e.what());
+    std::string what = e.what();  // "[json.exception...] parse error at line 1, column 5: syntax error ..."
+    if (const size_t cut = what.find(": "); cut != std::string::npos) what.erase(0, cut + 2);
+    fail(ErrorKind::model, "{}: the header is not valid JSON at byte {}: {}. Download the file again", where_, position, what);
   }
 
  private:

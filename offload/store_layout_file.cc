@@ -175,7 +175,9 @@ StoredLayout read_layout_file(const std::filesystem::path& file) {
           fmt::format("has format version {}, this program knows {}", version, kStoreVersion));
     return parse(root);
   } catch (const std::exception& error) {  // of the parser, or above
-    fail(ErrorKind::disk, "{} is damaged or not a store's: {}", file.string(), error.what());
+    std::string what = error.what();  // the parser's begin with "[json.exception...] "
+    if (what.starts_with("[")) what.erase(0, what.find("] ") + 2);
+    fail(ErrorKind::disk, "{} is damaged or not a store's: {}. Restore it from a copy, or start again in another run.dir", file.string(), what);
   }
 }
 
