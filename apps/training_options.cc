@@ -83,6 +83,7 @@ engine::TrainerOptions trainer_options(const configs::RunConfig& c) {
   o.steps = c.steps.value();
   o.seed = c.run.seed;
   o.eval_every = c.run.eval_every;
+  o.commit_every = c.checkpoint.every;
   o.lr = [scheduler = c.scheduler, base = c.optimizer.lr.value()](uint64_t step) { return configs::lr_at(scheduler, base, step - 1); };
   o.optimizer = optimizer_options(c.optimizer);
   o.clip = c.gradient_clipping;

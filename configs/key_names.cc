@@ -21,7 +21,8 @@ constexpr Later kLater[] = {
     {"model.sizes", "a model that is not on disk cannot be described yet; give model.path"},
     {"fp16", "fp16 training is not built yet; bf16 and fp32 are"},
     {"storage.tbw", "drive wear is not predicted yet"},
-    {"checkpoint", "kept checkpoints are not built yet; storage.durable \"step\" commits every step"},
+    {"checkpoint", "kept checkpoints are not built yet; storage.durable \"step\" commits every step, and with \"checkpoint\" "
+                   "checkpoint.every says how often the newest state is committed"},
     {"machine.links", "emulated links are not built yet"},
     {"machine.compute", "an emulated compute rate is not built yet"},
     {"goals", "goals are not checked yet"},

@@ -163,6 +163,8 @@ void add_machine(Table& t) {
         FIELD(storage.durable),
         "what a crash may cost: the step at work (step), the work since a checkpoint, or the run (none); "
         "default: step when the state is on nvme, else checkpoint");
+  t.add("checkpoint.every", integer(0), FIELD(checkpoint.every),
+        "durable checkpoint: steps between commits of the state in memory; 0: only at the end and at a stop");
   t.add("storage.tile", integer(65536, 1u << 30), FIELD(storage.tile),
         "parameters of a tile; a multiple of 65536, fixed when a run is created");
   t.add("storage.verify", flag(), FIELD(storage.verify),

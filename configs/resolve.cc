@@ -159,6 +159,9 @@ void resolve_storage(RunConfig* config) {
     refuse(*config, "storage.durable",
            "state on the device cannot be written out every step for now; take \"checkpoint\", or {} \"cpu\"",
            kState);
+  if (config->checkpoint.every != 0 && storage.durable && *storage.durable != Durable::checkpoint)
+    refuse(*config, "checkpoint.every",
+           "goes with storage.durable \"checkpoint\"; kept checkpoints are not built yet, and \"step\" commits every step");
   if (storage.tile % 65536 != 0) refuse(*config, "storage.tile", "must be a multiple of 65536 parameters");
   if (config->aio.block_size % 4096 != 0)
     refuse(*config, "aio.block_size", "must be a multiple of 4096 bytes");
@@ -172,6 +175,8 @@ void resolve_execution(RunConfig* config) {
     machine.device = DeviceType::cpu;
     derive(config, "machine.device", "the only device for now");
   }
+  if (!config->run.deterministic)
+    refuse(*config, "run.deterministic", "the emulated device has no other kernels; leave it true");
   if (!execution.overlap) {
     execution.overlap = offload::Placement::none;
     derive(config, "execution.overlap", "the only one for now");

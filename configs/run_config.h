@@ -93,6 +93,10 @@ struct StorageOptions {
   bool verify = false;                       // verify the whole published slot on every open
 };
 
+struct CheckpointOptions {
+  uint64_t every = 0;  // steps between commits with durable checkpoint; 0: only at the end and at a stop
+};
+
 struct MemoryOptions {  // bytes; unset: "auto", what is free less a margin
   std::optional<uint64_t> gpu, host;
   std::optional<uint64_t> pinned;  // state kept in RAM; unset or 0: none
@@ -146,6 +150,7 @@ struct RunConfig {
   std::optional<double> epochs;
   RunOptions run;
   StorageOptions storage;
+  CheckpointOptions checkpoint;
   MemoryOptions memory;
   MachineOptions machine;
   ExecutionOptions execution;

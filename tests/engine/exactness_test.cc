@@ -180,6 +180,20 @@ TEST(Exactness, EvaluatingOnTheWayChangesNothing) {
   EXPECT_EQ(run_tiny(run).eval_losses, evaluated.eval_losses);
 }
 
+TEST(Exactness, CommittingOnTheWayChangesNothing) {
+  TinyRun run;
+  const TinyResult plain = run_tiny(run);
+  for (const Tiers& tiers : {kTiers[0], kTiers[1], kTiers[9], kTiers[10]}) {
+    run.weights = tiers.weights;
+    run.state = tiers.state;
+    run.adjust = [](TrainerOptions& o) { o.commit_every = 2; };
+    const TinyResult committed = run_tiny(run);
+    EXPECT_EQ(committed.losses, plain.losses);
+    EXPECT_EQ(committed.digest.weights, plain.digest.weights);
+    EXPECT_EQ(committed.digest.state, plain.digest.state);
+  }
+}
+
 TEST(Exactness, Fp32RunsGiveTheSameBitsInEveryTier) {
   TinyRun run;
   run.model = "tied_fp32";
