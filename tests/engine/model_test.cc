@@ -139,7 +139,7 @@ TEST(Model, InputGradientBelowTheLowestTrainedBlockIsRefused) {
 TEST(Model, DescribesBlocksInOrder) {
   HfConfig config = tiny_config();
   config.tied = false;
-  config.attention_bias = true;
+  config.mlp_bias = false;
   const offload::ModelDesc desc = describe_llama(config);
   ASSERT_EQ(desc.blocks.size(), 4u);
   std::vector<std::string> names;
