@@ -1,4 +1,5 @@
-// Time of one layer (forward, graph, backward) and of the loss at the shape of SmolLM2-135M, on the emulated device. Run by hand:
+// Time of one layer (forward, graph, backward) and of the loss at the shape of SmolLM2-135M, on the emulated
+// device. Run by hand:
 //   layer_bench [--batch 1] [--tokens 512] [--repeats 5] [--fp32] [--threads 1 --cpu]
 // With one thread, --cpu counts processor time, which other processes disturb less than the clock.
 #include <ATen/Parallel.h>
@@ -73,19 +74,24 @@ BlockWeights make_weights(const offload::BlockPlace& block, at::ScalarType type)
 void measure(const Options& o) {
   const engine::HfConfig c = shape_of_smollm2();
   const at::ScalarType type = o.fp32 ? at::kFloat : at::kBFloat16;
-  const offload::Layout layout(engine::describe_llama(c), o.fp32 ? offload::Schema::fp32 : offload::Schema::bf16, 2 << 20);
+  const offload::Layout layout(engine::describe_llama(c),
+                               o.fp32 ? offload::Schema::fp32 : offload::Schema::bf16, 2 << 20);
   const auto model = engine::make_llama(c, layout, {});
   std::vector<BlockWeights> w;
   for (const auto& block : layout.blocks()) w.push_back(make_weights(block, type));
   const at::TensorOptions longs = at::TensorOptions().dtype(at::kLong);
-  engine::MicroBatch batch{at::randint(c.vocab, {o.batch, o.tokens}, longs), at::randint(c.vocab, {o.batch, o.tokens}, longs),
-                           at::arange(o.tokens, longs).expand({o.batch, o.tokens}).contiguous(), {}, static_cast<uint64_t>(o.batch * o.tokens)};
+  engine::MicroBatch batch{at::randint(c.vocab, {o.batch, o.tokens}, longs),
+                           at::randint(c.vocab, {o.batch, o.tokens}, longs),
+                           at::arange(o.tokens, longs).expand({o.batch, o.tokens}).contiguous(),
+                           {},
+                           static_cast<uint64_t>(o.batch * o.tokens)};
   batch.pieces.assign(static_cast<size_t>(o.batch), {0});
   const at::Tensor x = model->embed(w[0], batch) * 50, grad = x * 1e-3;
 
   const auto tokens = static_cast<double>(o.batch * o.tokens);
   const double matmul = 2 * tokens * static_cast<double>(layout.blocks()[1].trainable);
-  const double scores = 4 * tokens * static_cast<double>(o.tokens) / 2 * static_cast<double>(c.heads * c.head_dim);
+  const double scores =
+      4 * tokens * static_cast<double>(o.tokens) / 2 * static_cast<double>(c.heads * c.head_dim);
   report("layer forward", best_seconds(o, [&] { model->forward(0, w[1], x, batch); }), matmul + scores);
   engine::LayerGraph graph;
   const double forward = best_seconds(o, [&] { graph = model->forward_graph(0, w[1], x, batch); });
@@ -97,13 +103,18 @@ void measure(const Options& o) {
   report("layer backward", both - forward, 2 * matmul + 2.5 * scores);
   const double head = 2 * tokens * static_cast<double>(c.vocab * c.hidden);
   report("loss", best_seconds(o, [&] { model->loss(w[2], w[0], x, batch, 1 / tokens, true); }), 3 * head);
-  report("loss without gradients", best_seconds(o, [&] { model->loss(w[2], w[0], x, batch, 1, false); }), head);
-  report("embedding and its gradient", best_seconds(o, [&] { model->embed_backward(w[0], model->embed(w[0], batch), batch); }), 0);
+  report("loss without gradients", best_seconds(o, [&] { model->loss(w[2], w[0], x, batch, 1, false); }),
+         head);
+  report("embedding and its gradient",
+         best_seconds(o, [&] { model->embed_backward(w[0], model->embed(w[0], batch), batch); }), 0);
 
   const int64_t q_width = c.heads * c.head_dim, kv_width = c.kv_heads * c.head_dim;
-  const at::Tensor q = x.narrow(2, 0, q_width).contiguous().set_requires_grad(true), k = x.narrow(2, 0, kv_width).contiguous().set_requires_grad(true);
+  const at::Tensor q = x.narrow(2, 0, q_width).contiguous().set_requires_grad(true),
+                   k = x.narrow(2, 0, kv_width).contiguous().set_requires_grad(true);
   at::Tensor out;
-  const auto attend = [&] { out = engine::attention(q, k, k, {c.heads, c.kv_heads, c.head_dim}, batch.pieces); };
+  const auto attend = [&] {
+    out = engine::attention(q, k, k, {c.heads, c.kv_heads, c.head_dim}, batch.pieces);
+  };
   const double attention = best_seconds(o, attend);
   report("  attention forward", attention, scores);
   const double attention_both = best_seconds(o, [&] {

@@ -23,8 +23,9 @@ using gpu::cpu::Element;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr int64_t kTile = 128;
-constexpr int64_t kFewHeads = 32;  // below this many (row, head) pairs each is split in two, to balance the threads
+constexpr int64_t kTile = 64;
+constexpr int64_t kFewHeads =
+    32;  // below this many (row, head) pairs each is split in two, to balance the threads
 
 // What forward and backward of one call share.
 struct Plan : torch::CustomClassHolder {
@@ -50,14 +51,16 @@ struct HeadView {
 HeadView head_view(const at::Tensor& t, const Plan& plan, int64_t row, int64_t head) {
   const int64_t stride = t.size(2), element = t.element_size();
   auto* base = static_cast<std::byte*>(const_cast<void*>(t.const_data_ptr()));
-  return {element_type(t), base + (row * plan.tokens * stride + head * plan.shape.head_dim) * element, stride, element};
+  return {element_type(t), base + (row * plan.tokens * stride + head * plan.shape.head_dim) * element, stride,
+          element};
 }
 
 void load(const HeadView& from, int64_t first, int64_t rows, int64_t cols, float scale, float* to) {
   gpu::cpu::load_rows(from.type, from.at(first), from.stride, to, rows, cols, scale);
 }
 
-void store(const float* from, const float* row_scale, const HeadView& to, int64_t first, int64_t rows, int64_t cols) {
+void store(const float* from, const float* row_scale, const HeadView& to, int64_t first, int64_t rows,
+           int64_t cols) {
   gpu::cpu::store_rows(to.type, from, row_scale, to.at(first), to.stride, rows, cols);
 }
 
@@ -65,10 +68,12 @@ at::Tensor matrix(float* data, int64_t rows, int64_t cols) {
   return at::from_blob(data, {rows, cols}, at::TensorOptions().dtype(at::kFloat));
 }
 
-// Calls body(item, scratch) for every item; threads take the next one when they are done. Every item writes only memory of its
-// own, so the order does not matter. Scratch is one allocation of the calling thread, so that it is charged to its device.
+// Calls body(item, scratch) for every item; threads take the next one when they are done. Every item writes
+// only memory of its own, so the order does not matter. Scratch is one allocation of the calling thread, so
+// that it is charged to its device.
 template <class Body>
-void for_each_item(const Plan& plan, int64_t scratch_floats, const at::TensorOptions& like, const Body& body) {
+void for_each_item(const Plan& plan, int64_t scratch_floats, const at::TensorOptions& like,
+                   const Body& body) {
   const int64_t items = plan.batch * plan.shape.heads * plan.parts;
   const int64_t threads = std::min<int64_t>(items, at::get_num_threads());
   const at::Tensor scratch = at::empty({threads, scratch_floats}, like.dtype(at::kFloat));
@@ -79,33 +84,41 @@ void for_each_item(const Plan& plan, int64_t scratch_floats, const at::TensorOpt
     for (int64_t thread = begin; thread < end; ++thread) {
       for (int64_t i = next++; i < items; i = next++) {
         const int64_t pair = i / plan.parts;
-        body(Item{pair / plan.shape.heads, pair % plan.shape.heads, i % plan.parts}, scratch.data_ptr<float>() + thread * scratch_floats);
+        body(Item{pair / plan.shape.heads, pair % plan.shape.heads, i % plan.parts},
+             scratch.data_ptr<float>() + thread * scratch_floats);
       }
     }
   });
 }
 
 // scores = (q * scale) k^T for one tile.
-AttentionTile score(const QueryTile& t, const HeadView& q, const Plan& plan, float* k, float* q_tile, float* scores) {
+AttentionTile score(const QueryTile& t, const HeadView& q, const Plan& plan, float* k, float* q_tile,
+                    float* scores) {
   load(q, t.first_query, t.rows(), plan.shape.head_dim, plan.scale, q_tile);
   at::Tensor out = matrix(scores, t.rows(), t.keys());
-  at::mm_out(out, matrix(q_tile, t.rows(), plan.shape.head_dim), matrix(k, t.keys(), plan.shape.head_dim).t());
+  at::mm_out(out, matrix(q_tile, t.rows(), plan.shape.head_dim),
+             matrix(k, t.keys(), plan.shape.head_dim).t());
   return {t.rows(), t.keys(), t.keys(), t.first_query - t.first_key + 1, scores};
 }
 
 // log_sum_exp: fp32 [B, heads, T].
-at::Tensor forward_tiles(const Plan& plan, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& log_sum_exp) {
+at::Tensor forward_tiles(const Plan& plan, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                         const at::Tensor& log_sum_exp) {
   const int64_t dim = plan.shape.head_dim, group = plan.shape.heads / plan.shape.kv_heads;
   at::Tensor out = at::empty_like(q);
   const int64_t scratch_floats = 2 * plan.tokens * dim + kTile * (2 * dim + plan.longest + 1);
   for_each_item(plan, scratch_floats, q.options(), [&](const Item& item, float* scratch) {
     const WorkPart& part = plan.rows[static_cast<size_t>(item.row)][static_cast<size_t>(item.part)];
     float *keys = scratch, *values = keys + plan.tokens * dim, *q_tile = values + plan.tokens * dim;
-    float *out_tile = q_tile + kTile * dim, *inverse_sum = out_tile + kTile * dim, *scores = inverse_sum + kTile;
+    float *out_tile = q_tile + kTile * dim, *inverse_sum = out_tile + kTile * dim,
+          *scores = inverse_sum + kTile;
     float* lse = log_sum_exp.data_ptr<float>() + (item.row * plan.shape.heads + item.head) * plan.tokens;
-    const HeadView q_head = head_view(q, plan, item.row, item.head), out_head = head_view(out, plan, item.row, item.head);
-    load(head_view(k, plan, item.row, item.head / group), part.first_key, part.end - part.first_key, dim, 1, keys);
-    load(head_view(v, plan, item.row, item.head / group), part.first_key, part.end - part.first_key, dim, 1, values);
+    const HeadView q_head = head_view(q, plan, item.row, item.head),
+                   out_head = head_view(out, plan, item.row, item.head);
+    load(head_view(k, plan, item.row, item.head / group), part.first_key, part.end - part.first_key, dim, 1,
+         keys);
+    load(head_view(v, plan, item.row, item.head / group), part.first_key, part.end - part.first_key, dim, 1,
+         values);
     for (const QueryTile& t : part.tiles) {
       const int64_t offset = (t.first_key - part.first_key) * dim;
       const AttentionTile tile = score(t, q_head, plan, keys + offset, q_tile, scores);
@@ -122,14 +135,17 @@ struct Grads {
   at::Tensor q, k, v;
 };
 
-// Gradients of keys and values of one (row, head, part), fp32 [2][T][head_dim]; only the part's keys are written.
+// Gradients of keys and values of one (row, head, part), fp32 [2][T][head_dim]; only the part's keys are
+// written.
 at::Tensor partial_grads(const Plan& plan, const at::TensorOptions& like) {
-  return at::empty({plan.batch, plan.shape.heads, plan.parts, 2, plan.tokens, plan.shape.head_dim}, like.dtype(at::kFloat));
+  return at::empty({plan.batch, plan.shape.heads, plan.parts, 2, plan.tokens, plan.shape.head_dim},
+                   like.dtype(at::kFloat));
 }
 
-void backward_tiles(const Plan& plan, const variable_list& saved, const at::Tensor& grad_out, const at::Tensor& grad_q,
-                    const at::Tensor& partial) {
-  const int64_t dim = plan.shape.head_dim, group = plan.shape.heads / plan.shape.kv_heads, block = plan.tokens * dim;
+void backward_tiles(const Plan& plan, const variable_list& saved, const at::Tensor& grad_out,
+                    const at::Tensor& grad_q, const at::Tensor& partial) {
+  const int64_t dim = plan.shape.head_dim, group = plan.shape.heads / plan.shape.kv_heads,
+                block = plan.tokens * dim;
   const int64_t scratch_floats = 2 * block + kTile * (3 * dim + 2 * plan.longest);
   for_each_item(plan, scratch_floats, grad_q.options(), [&](const Item& item, float* scratch) {
     const WorkPart& part = plan.rows[static_cast<size_t>(item.row)][static_cast<size_t>(item.part)];
@@ -141,9 +157,12 @@ void backward_tiles(const Plan& plan, const variable_list& saved, const at::Tens
     std::fill_n(dv + part.first_key * dim, (part.end - part.first_key) * dim, 0.0f);
     const float* lse = saved[3].const_data_ptr<float>() + pair * plan.tokens;
     const HeadView q_head = head_view(saved[0], plan, item.row, item.head);
-    const HeadView do_head = head_view(grad_out, plan, item.row, item.head), dq_head = head_view(grad_q, plan, item.row, item.head);
-    load(head_view(saved[1], plan, item.row, item.head / group), part.first_key, part.end - part.first_key, dim, 1, keys);
-    load(head_view(saved[2], plan, item.row, item.head / group), part.first_key, part.end - part.first_key, dim, 1, values);
+    const HeadView do_head = head_view(grad_out, plan, item.row, item.head),
+                   dq_head = head_view(grad_q, plan, item.row, item.head);
+    load(head_view(saved[1], plan, item.row, item.head / group), part.first_key, part.end - part.first_key,
+         dim, 1, keys);
+    load(head_view(saved[2], plan, item.row, item.head / group), part.first_key, part.end - part.first_key,
+         dim, 1, values);
     for (const QueryTile& t : part.tiles) {
       const int64_t offset = (t.first_key - part.first_key) * dim, rows = t.rows();
       load(do_head, t.first_query, rows, dim, 1, do_tile);
@@ -155,7 +174,8 @@ void backward_tiles(const Plan& plan, const variable_list& saved, const at::Tens
       at::mm_out(d_query, d_scores, matrix(keys + offset, t.keys(), dim));
       gpu::cpu::load_rows(Element::fp32, dq_tile, dim, dq_tile, rows, dim, plan.scale);
       store(dq_tile, nullptr, dq_head, t.first_query, rows, dim);
-      at::Tensor d_keys = matrix(dk + t.first_key * dim, t.keys(), dim), d_values = matrix(dv + t.first_key * dim, t.keys(), dim);
+      at::Tensor d_keys = matrix(dk + t.first_key * dim, t.keys(), dim),
+                 d_values = matrix(dv + t.first_key * dim, t.keys(), dim);
       at::addmm_out(d_keys, d_keys, d_scores.t(), matrix(q_tile, rows, dim));
       at::addmm_out(d_values, d_values, probabilities.t(), d_out);
     }
@@ -163,15 +183,19 @@ void backward_tiles(const Plan& plan, const variable_list& saved, const at::Tens
 }
 
 // Sums the query heads of each group and their parts in fixed order, and rounds once.
-void reduce_grads(const Plan& plan, const at::Tensor& partial, const at::Tensor& grad_k, const at::Tensor& grad_v) {
-  const int64_t dim = plan.shape.head_dim, group = plan.shape.heads / plan.shape.kv_heads, block = plan.tokens * dim;
+void reduce_grads(const Plan& plan, const at::Tensor& partial, const at::Tensor& grad_k,
+                  const at::Tensor& grad_v) {
+  const int64_t dim = plan.shape.head_dim, group = plan.shape.heads / plan.shape.kv_heads,
+                block = plan.tokens * dim;
   float* data = partial.data_ptr<float>();
   at::parallel_for(0, plan.batch * plan.shape.kv_heads * 2, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t row = i / 2 / plan.shape.kv_heads, kv = i / 2 % plan.shape.kv_heads, which = i % 2;
       const int64_t first_pair = row * plan.shape.heads + kv * group;
       const auto& parts = plan.rows[static_cast<size_t>(row)];
-      const auto sums_of = [&](int64_t head, int64_t p) { return data + (((first_pair + head) * plan.parts + p) * 2 + which) * block; };
+      const auto sums_of = [&](int64_t head, int64_t p) {
+        return data + (((first_pair + head) * plan.parts + p) * 2 + which) * block;
+      };
       // The last part with tiles reaches the row's end; keys before its first one are another part's alone.
       float* total = sums_of(0, plan.parts - 1);
       if (parts.back().tiles.empty()) std::fill_n(total, block, 0.0f);
@@ -189,9 +213,10 @@ void reduce_grads(const Plan& plan, const at::Tensor& partial, const at::Tensor&
 }
 
 struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                            const c10::intrusive_ptr<Plan>& plan) {
-    const at::Tensor lse = at::empty({plan->batch, plan->shape.heads, plan->tokens}, q.options().dtype(at::kFloat));
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k,
+                            const at::Tensor& v, const c10::intrusive_ptr<Plan>& plan) {
+    const at::Tensor lse =
+        at::empty({plan->batch, plan->shape.heads, plan->tokens}, q.options().dtype(at::kFloat));
     at::Tensor out = forward_tiles(*plan, q, k, v, lse);
     ctx->save_for_backward({q, k, v, lse});
     ctx->saved_data["plan"] = c10::IValue::make_capsule(plan);
@@ -201,7 +226,8 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const variable_list saved = ctx->get_saved_variables();
     const auto plan = c10::static_intrusive_pointer_cast<Plan>(ctx->saved_data["plan"].toCapsule());
-    const at::Tensor grad_q = at::empty_like(saved[0]), grad_k = at::empty_like(saved[1]), grad_v = at::empty_like(saved[2]);
+    const at::Tensor grad_q = at::empty_like(saved[0]), grad_k = at::empty_like(saved[1]),
+                     grad_v = at::empty_like(saved[2]);
     const at::Tensor partial = partial_grads(*plan, grad_q.options());
     backward_tiles(*plan, saved, grads[0].contiguous(), grad_q, partial);
     reduce_grads(*plan, partial, grad_k, grad_v);
@@ -211,8 +237,8 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
 
 }  // namespace
 
-at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionShape& shape,
-                     const std::vector<std::vector<int32_t>>& pieces) {
+at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     const AttentionShape& shape, const std::vector<std::vector<int32_t>>& pieces) {
   auto plan = c10::make_intrusive<Plan>();
   plan->shape = shape;
   plan->batch = q.size(0);

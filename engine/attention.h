@@ -11,10 +11,11 @@ struct AttentionShape {
   int64_t heads, kv_heads, head_dim;
 };
 
-// q [B, T, heads * head_dim], k, v [B, T, kv_heads * head_dim] -> [B, T, heads * head_dim]. pieces: per row the starts of its
-// documents, first 0, ascending; a query sees the keys of its own piece up to itself. Scores, softmax and all sums are in fp32,
-// the result is rounded once. Memory: O(tile * T) a thread, never T * T. Bits do not depend on threads.
-at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionShape& shape,
-                     const std::vector<std::vector<int32_t>>& pieces);
+// q [B, T, heads * head_dim], k, v [B, T, kv_heads * head_dim] -> [B, T, heads * head_dim]. pieces: per row
+// the starts of its documents, first 0, ascending; a query sees the keys of its own piece up to itself.
+// Scores, softmax and all sums are in fp32, the result is rounded once. Memory: O(tile * T) a thread, never T
+// * T. Bits do not depend on threads.
+at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     const AttentionShape& shape, const std::vector<std::vector<int32_t>>& pieces);
 
 }  // namespace sluice::engine

@@ -20,8 +20,8 @@ std::vector<QueryTile> row_tiles(const std::vector<int32_t>& starts, int64_t tok
 
 }  // namespace
 
-std::vector<std::vector<WorkPart>> attention_parts(const std::vector<std::vector<int32_t>>& pieces, int64_t tokens, int64_t tile,
-                                                   int64_t parts) {
+std::vector<std::vector<WorkPart>> attention_parts(const std::vector<std::vector<int32_t>>& pieces,
+                                                   int64_t tokens, int64_t tile, int64_t parts) {
   std::vector<std::vector<WorkPart>> rows;
   for (const auto& starts : pieces) {
     const std::vector<QueryTile> tiles = row_tiles(starts, tokens, tile);

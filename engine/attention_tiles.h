@@ -18,8 +18,9 @@ struct WorkPart {
   int64_t first_key = 0, end = 0;
 };
 
-// For each row of the batch: its tiles in `parts` parts of about equal work. Depends on shapes alone, never on threads.
-std::vector<std::vector<WorkPart>> attention_parts(const std::vector<std::vector<int32_t>>& pieces, int64_t tokens, int64_t tile,
-                                                   int64_t parts);
+// For each row of the batch: its tiles in `parts` parts of about equal work. Depends on shapes alone, never
+// on threads.
+std::vector<std::vector<WorkPart>> attention_parts(const std::vector<std::vector<int32_t>>& pieces,
+                                                   int64_t tokens, int64_t tile, int64_t parts);
 
 }  // namespace sluice::engine

@@ -18,14 +18,18 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 constexpr int64_t kAddGrain = 32768;
-// Elements of a product before it is added: the temporary stays small and in cache, the matmul keeps its speed.
+// Elements of a product before it is added: the temporary stays small and in cache, the matmul keeps its
+// speed.
 constexpr int64_t kProduct = 4 << 20;
 
-at::Tensor rows_of(const at::Tensor& t) { return t.reshape({-1, t.size(-1)}); }
+at::Tensor rows_of(const at::Tensor& t) {
+  return t.reshape({-1, t.size(-1)});
+}
 
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
-                            const std::optional<at::Tensor>& bias, const GradientSlotPtr& slot, const GradientSlotPtr& bias_slot) {
+                            const std::optional<at::Tensor>& bias, const GradientSlotPtr& slot,
+                            const GradientSlotPtr& bias_slot) {
     ctx->save_for_backward({x, weight});
     save_slot(ctx, "grad", slot);
     save_slot(ctx, "bias_grad", bias_slot);
@@ -72,7 +76,8 @@ void add_weight_grad(const at::Tensor& grad_y, const at::Tensor& x, const at::Te
 at::Tensor linear(const at::Tensor& x, const Parameter& weight, const Parameter* bias) {
   std::optional<at::Tensor> bias_value;
   if (bias) bias_value = bias->value;
-  return LinearFunction::apply(x, weight.value, bias_value, weight.slot, bias ? bias->slot : GradientSlotPtr());
+  return LinearFunction::apply(x, weight.value, bias_value, weight.slot,
+                               bias ? bias->slot : GradientSlotPtr());
 }
 
 }  // namespace sluice::engine

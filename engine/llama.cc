@@ -32,7 +32,8 @@ at::Tensor view_value(const BlockPlace& block, size_t index, const BlockWeights&
 at::Tensor view_gradient(const BlockPlace& block, size_t index, const BlockWeights& w) {
   const offload::TensorPlace& place = block.tensors[index];
   if (!place.trainable || !w.grad.defined()) return {};
-  return w.grad.narrow(0, static_cast<int64_t>(place.offset), static_cast<int64_t>(place.count)).view(place.shape);
+  return w.grad.narrow(0, static_cast<int64_t>(place.offset), static_cast<int64_t>(place.count))
+      .view(place.shape);
 }
 
 // The gradient slots of a layer's graph, by index of the tensor in its block; null: frozen.
@@ -40,7 +41,8 @@ using Slots = std::vector<GradientSlotPtr>;
 
 // Where the tensors of a layer are in its block; -1: the model has none.
 struct LayerTensors {
-  int input_norm, q, k, v, o, q_bias, k_bias, v_bias, o_bias, post_norm, gate, up, down, gate_bias, up_bias, down_bias;
+  int input_norm, q, k, v, o, q_bias, k_bias, v_bias, o_bias, post_norm, gate, up, down, gate_bias, up_bias,
+      down_bias;
 };
 
 int find_tensor(const BlockPlace& block, const std::string& suffix) {
@@ -52,11 +54,22 @@ int find_tensor(const BlockPlace& block, const std::string& suffix) {
 
 LayerTensors find_layer(const BlockPlace& block) {
   const auto at = [&](const char* suffix) { return find_tensor(block, suffix); };
-  const LayerTensors t{at("input_layernorm.weight"), at("q_proj.weight"), at("k_proj.weight"), at("v_proj.weight"),
-                       at("o_proj.weight"),          at("q_proj.bias"),   at("k_proj.bias"),   at("v_proj.bias"),
-                       at("o_proj.bias"),            at("post_attention_layernorm.weight"),    at("gate_proj.weight"),
-                       at("up_proj.weight"),         at("down_proj.weight"),                   at("gate_proj.bias"),
-                       at("up_proj.bias"),           at("down_proj.bias")};
+  const LayerTensors t{at("input_layernorm.weight"),
+                       at("q_proj.weight"),
+                       at("k_proj.weight"),
+                       at("v_proj.weight"),
+                       at("o_proj.weight"),
+                       at("q_proj.bias"),
+                       at("k_proj.bias"),
+                       at("v_proj.bias"),
+                       at("o_proj.bias"),
+                       at("post_attention_layernorm.weight"),
+                       at("gate_proj.weight"),
+                       at("up_proj.weight"),
+                       at("down_proj.weight"),
+                       at("gate_proj.bias"),
+                       at("up_proj.bias"),
+                       at("down_proj.bias")};
   for (const int needed : {t.input_norm, t.q, t.k, t.v, t.o, t.post_norm, t.gate, t.up, t.down}) {
     SLUICE_CHECK(needed >= 0, "a layer of the layout lacks a tensor of the Llama family");
   }
@@ -66,8 +79,12 @@ LayerTensors find_layer(const BlockPlace& block) {
 class Llama : public Model {
  public:
   Llama(const HfConfig& config, const offload::Layout& layout, const ComputeOptions& options)
-      : config_(config), options_(options), blocks_(layout.blocks()), tied_(layout.tied()),
-        lowest_trainable_(layout.lowest_trainable_block()), table_(rotary_frequencies(config)) {
+      : config_(config),
+        options_(options),
+        blocks_(layout.blocks()),
+        tied_(layout.tied()),
+        lowest_trainable_(layout.lowest_trainable_block()),
+        table_(rotary_frequencies(config)) {
     SLUICE_CHECK(blocks_.size() == static_cast<size_t>(config.layers) + 2, "the layout is of another model");
     for (size_t i = 1; i + 1 < blocks_.size(); ++i) layers_.push_back(find_layer(blocks_[i]));
   }
@@ -77,12 +94,14 @@ class Llama : public Model {
     return gather_rows(view_value(blocks_.front(), 0, w), batch.tokens);
   }
 
-  at::Tensor forward(uint32_t layer, const BlockWeights& w, const at::Tensor& x, const MicroBatch& batch) override {
+  at::Tensor forward(uint32_t layer, const BlockWeights& w, const at::Tensor& x,
+                     const MicroBatch& batch) override {
     const at::NoGradGuard no_grad;
     return run_layer(layer, w, x, batch, nullptr);
   }
 
-  LayerGraph forward_graph(uint32_t layer, const BlockWeights& w, const at::Tensor& x, const MicroBatch& batch) override {
+  LayerGraph forward_graph(uint32_t layer, const BlockWeights& w, const at::Tensor& x,
+                           const MicroBatch& batch) override {
     const at::AutoGradMode with_grad(true);
     LayerGraph graph;
     graph.input = x.detach();
@@ -107,8 +126,8 @@ class Llama : public Model {
     return want_input_grad ? graph.input.grad() : at::Tensor();
   }
 
-  LossResult loss(const BlockWeights& norm, const BlockWeights& matrix, const at::Tensor& x, const MicroBatch& batch, double scale,
-                  bool with_grads) override {
+  LossResult loss(const BlockWeights& norm, const BlockWeights& matrix, const at::Tensor& x,
+                  const MicroBatch& batch, double scale, bool with_grads) override {
     const BlockPlace& owner = tied_ ? blocks_.front() : blocks_.back();
     const size_t index = tied_ ? 0 : 1;
     const LossHead head{view_value(blocks_.back(), 0, norm),
@@ -121,7 +140,8 @@ class Llama : public Model {
     return {result.loss_sum, std::move(result.grad_input)};
   }
 
-  void embed_backward(const BlockWeights& w, const at::Tensor& grad_output, const MicroBatch& batch) override {
+  void embed_backward(const BlockWeights& w, const at::Tensor& grad_output,
+                      const MicroBatch& batch) override {
     const at::NoGradGuard no_grad;
     const at::Tensor grad = view_gradient(blocks_.front(), 0, w);
     if (grad.defined()) add_row_grads(grad_output, batch.tokens, options_.pad_token, grad);
@@ -131,7 +151,8 @@ class Llama : public Model {
   // Without anything trained (a test of frozen layers) every layer passes its gradient on.
   bool needs_input_grad(uint32_t layer) const { return !lowest_trainable_ || *lowest_trainable_ <= layer; }
 
-  at::Tensor run_layer(uint32_t layer, const BlockWeights& w, const at::Tensor& x, const MicroBatch& batch, const Slots* slots) {
+  at::Tensor run_layer(uint32_t layer, const BlockWeights& w, const at::Tensor& x, const MicroBatch& batch,
+                       const Slots* slots) {
     const BlockPlace& block = blocks_.at(layer + 1);
     const LayerTensors& t = layers_[layer];
     const auto weight = [&](int tensor) {
@@ -193,7 +214,8 @@ BlockDesc describe_layer(const HfConfig& c, int64_t index) {
 offload::ModelDesc describe_llama(const HfConfig& config) {
   offload::ModelDesc model;
   model.tied = config.tied;
-  model.blocks.push_back({BlockKind::embedding, {{"model.embed_tokens.weight", {config.vocab, config.hidden}}}});
+  model.blocks.push_back(
+      {BlockKind::embedding, {{"model.embed_tokens.weight", {config.vocab, config.hidden}}}});
   for (int64_t i = 0; i < config.layers; ++i) model.blocks.push_back(describe_layer(config, i));
   BlockDesc head{BlockKind::head, {{"model.norm.weight", {config.hidden}}}};
   if (!config.tied) head.tensors.push_back({"lm_head.weight", {config.vocab, config.hidden}});
@@ -201,7 +223,8 @@ offload::ModelDesc describe_llama(const HfConfig& config) {
   return model;
 }
 
-std::unique_ptr<Model> make_llama(const HfConfig& config, const offload::Layout& layout, const ComputeOptions& options) {
+std::unique_ptr<Model> make_llama(const HfConfig& config, const offload::Layout& layout,
+                                  const ComputeOptions& options) {
   return std::make_unique<Llama>(config, layout, options);
 }
 

@@ -18,7 +18,8 @@ namespace {
 constexpr int64_t kIgnored = -100;
 
 // Turns logits into their gradient (with_grads) and fills the losses of the rows; an ignored row has neither.
-void cross_entropy(const at::Tensor& logits, const int64_t* targets, float scale, bool with_grads, double* losses) {
+void cross_entropy(const at::Tensor& logits, const int64_t* targets, float scale, bool with_grads,
+                   double* losses) {
   const gpu::cpu::Element type = element_type(logits);
   const int64_t cols = logits.size(1), row_bytes = cols * logits.element_size();
   auto* data = static_cast<std::byte*>(logits.data_ptr());
@@ -28,7 +29,8 @@ void cross_entropy(const at::Tensor& logits, const int64_t* targets, float scale
       if (with_grads) std::fill_n(data + row * row_bytes, row_bytes, std::byte{0});
       return;
     }
-    losses[row] = gpu::cpu::cross_entropy_row(type, data + row * row_bytes, cols, targets[row], with_grads, scale);
+    losses[row] =
+        gpu::cpu::cross_entropy_row(type, data + row * row_bytes, cols, targets[row], with_grads, scale);
   });
 }
 
@@ -44,7 +46,8 @@ bool any_trained(const int64_t* targets, int64_t count, int64_t vocab) {
 
 }  // namespace
 
-LossHeadResult loss_head(const LossHead& head, const at::Tensor& x, const at::Tensor& targets, double scale, bool with_grads) {
+LossHeadResult loss_head(const LossHead& head, const at::Tensor& x, const at::Tensor& targets, double scale,
+                         bool with_grads) {
   const at::NoGradGuard no_grad;
   const at::Tensor& matrix = head.matrix;
   const int64_t vocab = matrix.size(0), width = matrix.size(1), tokens = targets.numel();

@@ -1,4 +1,5 @@
-// Final norm, LM head and cross entropy as one operation, a chunk of tokens at a time; never the whole logits.
+// Final norm, LM head and cross entropy as one operation, a chunk of tokens at a time; never the whole
+// logits.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -10,7 +11,7 @@ struct LossHead {
   at::Tensor norm, matrix;            // [H], [V, H]
   at::Tensor norm_grad, matrix_grad;  // fp32, added to; undefined: not wanted
   double eps;
-  int64_t chunk;     // tokens
+  int64_t chunk;  // tokens
 };
 
 struct LossHeadResult {
@@ -19,6 +20,7 @@ struct LossHeadResult {
 };
 
 // x [B, T, H], targets int64 [B, T]. The gradients are added to only when with_grads.
-LossHeadResult loss_head(const LossHead& head, const at::Tensor& x, const at::Tensor& targets, double scale, bool with_grads);
+LossHeadResult loss_head(const LossHead& head, const at::Tensor& x, const at::Tensor& targets, double scale,
+                         bool with_grads);
 
 }  // namespace sluice::engine

@@ -7,14 +7,16 @@
 
 namespace sluice::engine {
 
-// Where the gradient of one weight goes: an fp32 view of the block's flat gradient, of the weight's shape, bound for the time of
-// a backward; undefined: no gradient is wanted. The operations add to it themselves, in fp32, and give autograd none for the leaf.
+// Where the gradient of one weight goes: an fp32 view of the block's flat gradient, of the weight's shape,
+// bound for the time of a backward; undefined: no gradient is wanted. The operations add to it themselves, in
+// fp32, and give autograd none for the leaf.
 struct GradientSlot : torch::CustomClassHolder {
   at::Tensor view;
 };
 using GradientSlotPtr = c10::intrusive_ptr<GradientSlot>;
 
-// `value` is a view of the block's flat weights; a leaf that requires grad when it has a slot. No slot: frozen, or no graph.
+// `value` is a view of the block's flat weights; a leaf that requires grad when it has a slot. No slot:
+// frozen, or no graph.
 struct Parameter {
   at::Tensor value;
   GradientSlotPtr slot;

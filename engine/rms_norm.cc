@@ -15,7 +15,8 @@ using torch::autograd::variable_list;
 constexpr int64_t kRows = 32;
 
 struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight, const GradientSlotPtr& slot, double eps) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
+                            const GradientSlotPtr& slot, double eps) {
     const NormedRows normed = rms_norm_rows(x.view({-1, x.size(-1)}), weight, eps);
     ctx->save_for_backward({x, weight, normed.rstd});
     save_slot(ctx, "grad", slot);
@@ -43,21 +44,26 @@ at::Tensor rms_norm(const at::Tensor& x, const Parameter& weight, double eps) {
 NormedRows rms_norm_rows(const at::Tensor& x, const at::Tensor& weight, double eps) {
   const int64_t rows = x.size(0);
   NormedRows out{at::empty_like(x), at::empty({rows}, x.options().dtype(at::kFloat))};
-  const gpu::cpu::RmsNorm op{element_type(x), x.size(1), static_cast<float>(eps), x.const_data_ptr(), weight.const_data_ptr(),
-                             out.y.data_ptr(), out.rstd.data_ptr<float>()};
+  const gpu::cpu::RmsNorm op{
+      element_type(x),         x.size(1),        static_cast<float>(eps),   x.const_data_ptr(),
+      weight.const_data_ptr(), out.y.data_ptr(), out.rstd.data_ptr<float>()};
   parallel_pieces(rows, kRows, [&](int64_t begin, int64_t end) { gpu::cpu::rms_norm(op, begin, end); });
   return out;
 }
 
-void rms_norm_rows_grad(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd, const at::Tensor& grad_y,
-                        const at::Tensor& grad_x, const at::Tensor& grad_weight) {
+void rms_norm_rows_grad(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
+                        const at::Tensor& grad_y, const at::Tensor& grad_x, const at::Tensor& grad_weight) {
   const int64_t rows = x.size(0), cols = x.size(1), pieces = (rows + kRows - 1) / kRows;
   at::Tensor partial;
   if (grad_weight.defined()) partial = at::empty({pieces, cols}, x.options().dtype(at::kFloat));
-  gpu::cpu::RmsNormGrad op{element_type(x),          cols,
-                           x.const_data_ptr(),       weight.const_data_ptr(),
-                           rstd.const_data_ptr<float>(), grad_y.const_data_ptr(),
-                           grad_x.defined() ? grad_x.data_ptr() : nullptr, nullptr};
+  gpu::cpu::RmsNormGrad op{element_type(x),
+                           cols,
+                           x.const_data_ptr(),
+                           weight.const_data_ptr(),
+                           rstd.const_data_ptr<float>(),
+                           grad_y.const_data_ptr(),
+                           grad_x.defined() ? grad_x.data_ptr() : nullptr,
+                           nullptr};
   float* sums = partial.defined() ? partial.data_ptr<float>() : nullptr;
   parallel_pieces(rows, kRows, [&](int64_t begin, int64_t end) {
     gpu::cpu::RmsNormGrad piece = op;
@@ -65,7 +71,8 @@ void rms_norm_rows_grad(const at::Tensor& x, const at::Tensor& weight, const at:
     gpu::cpu::rms_norm_grad(piece, begin, end);
   });
   if (!sums) return;
-  for (int64_t i = 1; i < pieces; ++i) gpu::cpu::add_to_fp32(gpu::cpu::Element::fp32, sums + i * cols, sums, 0, cols);
+  for (int64_t i = 1; i < pieces; ++i)
+    gpu::cpu::add_to_fp32(gpu::cpu::Element::fp32, sums + i * cols, sums, 0, cols);
   gpu::cpu::add_to_fp32(gpu::cpu::Element::fp32, sums, grad_weight.data_ptr<float>(), 0, cols);
 }
 

@@ -1,4 +1,5 @@
-// Root-mean-square norm over the last dimension: fp32 inside, rounded to the compute type, then times the weight.
+// Root-mean-square norm over the last dimension: fp32 inside, rounded to the compute type, then times the
+// weight.
 #pragma once
 #include "engine/parameter.h"
 
@@ -13,9 +14,10 @@ struct NormedRows {
 };
 NormedRows rms_norm_rows(const at::Tensor& x, const at::Tensor& weight, double eps);
 
-// Writes the input's gradient to `grad_x` and adds the weight's to `grad_weight`; each may be undefined: not wanted. The weight's
-// gradient is summed in fp32 over pieces of 32 rows, then over the pieces in order: the bits do not depend on threads.
-void rms_norm_rows_grad(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd, const at::Tensor& grad_y,
-                        const at::Tensor& grad_x, const at::Tensor& grad_weight);
+// Writes the input's gradient to `grad_x` and adds the weight's to `grad_weight`; each may be undefined: not
+// wanted. The weight's gradient is summed in fp32 over pieces of 32 rows, then over the pieces in order: the
+// bits do not depend on threads.
+void rms_norm_rows_grad(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
+                        const at::Tensor& grad_y, const at::Tensor& grad_x, const at::Tensor& grad_weight);
 
 }  // namespace sluice::engine

@@ -35,12 +35,14 @@ at::Tensor rotate(const at::Tensor& x, int64_t head_dim, const Angles& angles, b
                             angles.cos.const_data_ptr<float>(),
                             angles.sin.const_data_ptr<float>(),
                             inverse};
-  parallel_pieces(x.size(0) * x.size(1), kRows, [&](int64_t begin, int64_t end) { gpu::cpu::rotary(op, begin, end); });
+  parallel_pieces(x.size(0) * x.size(1), kRows,
+                  [&](int64_t begin, int64_t end) { gpu::cpu::rotary(op, begin, end); });
   return y;
 }
 
 struct RotaryFunction : torch::autograd::Function<RotaryFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, int64_t head_dim, const Angles& angles) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, int64_t head_dim,
+                            const Angles& angles) {
     ctx->saved_data["head_dim"] = head_dim;
     ctx->save_for_backward({angles.positions, angles.cos, angles.sin});
     return rotate(x, head_dim, angles, false);
@@ -59,7 +61,8 @@ float llama3_frequency(float frequency, const RopeScaling& scaling) {
   const auto context = static_cast<double>(scaling.original_max_position);
   if (wave < context / scaling.high_freq_factor) return frequency;
   if (wave > context / scaling.low_freq_factor) return static_cast<float>(frequency / scaling.factor);
-  const double share = (context / wave - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor);
+  const double share =
+      (context / wave - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor);
   return static_cast<float>((1 - share) * frequency / scaling.factor + share * frequency);
 }
 
@@ -71,9 +74,15 @@ std::vector<float> rotary_frequencies(const HfConfig& config) {
     const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(config.head_dim);
     const auto frequency = static_cast<float>(std::pow(config.rope_theta, -exponent));
     switch (config.rope_scaling.type) {
-      case RopeScaling::Type::none: frequencies[i] = frequency; break;
-      case RopeScaling::Type::linear: frequencies[i] = static_cast<float>(frequency / config.rope_scaling.factor); break;
-      case RopeScaling::Type::llama3: frequencies[i] = llama3_frequency(frequency, config.rope_scaling); break;
+      case RopeScaling::Type::none:
+        frequencies[i] = frequency;
+        break;
+      case RopeScaling::Type::linear:
+        frequencies[i] = static_cast<float>(frequency / config.rope_scaling.factor);
+        break;
+      case RopeScaling::Type::llama3:
+        frequencies[i] = llama3_frequency(frequency, config.rope_scaling);
+        break;
     }
   }
   return frequencies;
@@ -99,7 +108,8 @@ void RotaryTable::extend(int64_t positions, const at::TensorOptions& like) {
   }
 }
 
-at::Tensor rotary(const at::Tensor& x, int64_t head_dim, const at::Tensor& positions, const RotaryTable& table) {
+at::Tensor rotary(const at::Tensor& x, int64_t head_dim, const at::Tensor& positions,
+                  const RotaryTable& table) {
   return RotaryFunction::apply(x, head_dim, Angles{positions, table.cos(), table.sin()});
 }
 

@@ -12,7 +12,8 @@ namespace sluice::engine {
 // Inverse frequencies [head_dim / 2], scaled as the config says.
 std::vector<float> rotary_frequencies(const HfConfig& config);
 
-// cos and sin for positions [0, n), computed in fp32 and rounded to the compute type, as transformers does; kept as fp32.
+// cos and sin for positions [0, n), computed in fp32 and rounded to the compute type, as transformers does;
+// kept as fp32.
 class RotaryTable {
  public:
   explicit RotaryTable(std::vector<float> frequencies) : frequencies_(std::move(frequencies)) {}
@@ -27,6 +28,7 @@ class RotaryTable {
 };
 
 // x [B, T, heads * head_dim], positions int64 [B, T], all below the table's end.
-at::Tensor rotary(const at::Tensor& x, int64_t head_dim, const at::Tensor& positions, const RotaryTable& table);
+at::Tensor rotary(const at::Tensor& x, int64_t head_dim, const at::Tensor& positions,
+                  const RotaryTable& table);
 
 }  // namespace sluice::engine

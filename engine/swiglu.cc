@@ -17,7 +17,8 @@ struct SwiGluFunction : torch::autograd::Function<SwiGluFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& gate, const at::Tensor& up) {
     at::Tensor out = at::empty_like(gate);
     const gpu::cpu::SwiGlu op{element_type(gate), gate.const_data_ptr(), up.const_data_ptr(), out.data_ptr()};
-    parallel_pieces(gate.numel(), kGrain, [&](int64_t begin, int64_t end) { gpu::cpu::swiglu(op, begin, end); });
+    parallel_pieces(gate.numel(), kGrain,
+                    [&](int64_t begin, int64_t end) { gpu::cpu::swiglu(op, begin, end); });
     ctx->save_for_backward({gate, up});
     return out;
   }
@@ -27,15 +28,18 @@ struct SwiGluFunction : torch::autograd::Function<SwiGluFunction> {
     const at::Tensor &gate = saved[0], &up = saved[1];
     const at::Tensor grad_out = grads[0].contiguous();
     const at::Tensor grad_gate = at::empty_like(gate), grad_up = at::empty_like(up);
-    const gpu::cpu::SwiGluGrad op{element_type(gate),         gate.const_data_ptr(),  up.const_data_ptr(),
-                                  grad_out.const_data_ptr(), grad_gate.data_ptr(), grad_up.data_ptr()};
-    parallel_pieces(gate.numel(), kGrain, [&](int64_t begin, int64_t end) { gpu::cpu::swiglu_grad(op, begin, end); });
+    const gpu::cpu::SwiGluGrad op{element_type(gate),        gate.const_data_ptr(), up.const_data_ptr(),
+                                  grad_out.const_data_ptr(), grad_gate.data_ptr(),  grad_up.data_ptr()};
+    parallel_pieces(gate.numel(), kGrain,
+                    [&](int64_t begin, int64_t end) { gpu::cpu::swiglu_grad(op, begin, end); });
     return {grad_gate, grad_up};
   }
 };
 
 }  // namespace
 
-at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) { return SwiGluFunction::apply(gate, up); }
+at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
+  return SwiGluFunction::apply(gate, up);
+}
 
 }  // namespace sluice::engine

@@ -1,4 +1,5 @@
-// Precompiled for sluice_engine: the narrow LibTorch headers its files share. Nothing may rely on it; files include what they use.
+// Precompiled for sluice_engine: the narrow LibTorch headers its files share. Nothing may rely on it; files
+// include what they use.
 #pragma once
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>

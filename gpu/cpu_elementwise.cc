@@ -68,8 +68,9 @@ void rotary_of(const Rotary& op, int64_t begin, int64_t end) {
 template <class T>
 void add_of(const void* values, float* sum, int64_t begin, int64_t end) {
   const auto* v = static_cast<const T*>(values);
-  for_each_vector(begin, end,
-                  [&](int64_t i, size_t n) { store_any(hn::Add(load_any(sum + i, n), load_any(v + i, n)), sum + i, n); });
+  for_each_vector(begin, end, [&](int64_t i, size_t n) {
+    store_any(hn::Add(load_any(sum + i, n), load_any(v + i, n)), sum + i, n);
+  });
 }
 
 template <class T>
@@ -78,38 +79,59 @@ void load_rows_of(const void* from, int64_t stride, float* to, int64_t rows, int
   for (int64_t row = 0; row < rows; ++row) {
     const T* x = static_cast<const T*>(from) + row * stride;
     float* y = to + row * cols;
-    for_each_vector(0, cols, [&](int64_t i, size_t n) { store_any(hn::Mul(load_any(x + i, n), factor), y + i, n); });
+    for_each_vector(0, cols,
+                    [&](int64_t i, size_t n) { store_any(hn::Mul(load_any(x + i, n), factor), y + i, n); });
   }
 }
 
 template <class T>
-void store_rows_of(const float* from, const float* row_scale, void* to, int64_t stride, int64_t rows, int64_t cols) {
+void store_rows_of(const float* from, const float* row_scale, void* to, int64_t stride, int64_t rows,
+                   int64_t cols) {
   for (int64_t row = 0; row < rows; ++row) {
     const VF factor = hn::Set(F32(), row_scale ? row_scale[row] : 1.0f);
     const float* x = from + row * cols;
     T* y = static_cast<T*>(to) + row * stride;
-    for_each_vector(0, cols, [&](int64_t i, size_t n) { store_any(hn::Mul(load_any(x + i, n), factor), y + i, n); });
+    for_each_vector(0, cols,
+                    [&](int64_t i, size_t n) { store_any(hn::Mul(load_any(x + i, n), factor), y + i, n); });
   }
 }
 
-void swiglu_bf16(const SwiGlu& op, int64_t begin, int64_t end) { swiglu_of<uint16_t>(op, begin, end); }
-void swiglu_fp32(const SwiGlu& op, int64_t begin, int64_t end) { swiglu_of<float>(op, begin, end); }
-void swiglu_grad_bf16(const SwiGluGrad& op, int64_t begin, int64_t end) { swiglu_grad_of<uint16_t>(op, begin, end); }
-void swiglu_grad_fp32(const SwiGluGrad& op, int64_t begin, int64_t end) { swiglu_grad_of<float>(op, begin, end); }
-void rotary_bf16(const Rotary& op, int64_t begin, int64_t end) { rotary_of<uint16_t>(op, begin, end); }
-void rotary_fp32(const Rotary& op, int64_t begin, int64_t end) { rotary_of<float>(op, begin, end); }
-void add_bf16(const void* values, float* sum, int64_t begin, int64_t end) { add_of<uint16_t>(values, sum, begin, end); }
-void add_fp32(const void* values, float* sum, int64_t begin, int64_t end) { add_of<float>(values, sum, begin, end); }
+void swiglu_bf16(const SwiGlu& op, int64_t begin, int64_t end) {
+  swiglu_of<uint16_t>(op, begin, end);
+}
+void swiglu_fp32(const SwiGlu& op, int64_t begin, int64_t end) {
+  swiglu_of<float>(op, begin, end);
+}
+void swiglu_grad_bf16(const SwiGluGrad& op, int64_t begin, int64_t end) {
+  swiglu_grad_of<uint16_t>(op, begin, end);
+}
+void swiglu_grad_fp32(const SwiGluGrad& op, int64_t begin, int64_t end) {
+  swiglu_grad_of<float>(op, begin, end);
+}
+void rotary_bf16(const Rotary& op, int64_t begin, int64_t end) {
+  rotary_of<uint16_t>(op, begin, end);
+}
+void rotary_fp32(const Rotary& op, int64_t begin, int64_t end) {
+  rotary_of<float>(op, begin, end);
+}
+void add_bf16(const void* values, float* sum, int64_t begin, int64_t end) {
+  add_of<uint16_t>(values, sum, begin, end);
+}
+void add_fp32(const void* values, float* sum, int64_t begin, int64_t end) {
+  add_of<float>(values, sum, begin, end);
+}
 void load_rows_bf16(const void* from, int64_t stride, float* to, int64_t rows, int64_t cols, float scale) {
   load_rows_of<uint16_t>(from, stride, to, rows, cols, scale);
 }
 void load_rows_fp32(const void* from, int64_t stride, float* to, int64_t rows, int64_t cols, float scale) {
   load_rows_of<float>(from, stride, to, rows, cols, scale);
 }
-void store_rows_bf16(const float* from, const float* scale, void* to, int64_t stride, int64_t rows, int64_t cols) {
+void store_rows_bf16(const float* from, const float* scale, void* to, int64_t stride, int64_t rows,
+                     int64_t cols) {
   store_rows_of<uint16_t>(from, scale, to, stride, rows, cols);
 }
-void store_rows_fp32(const float* from, const float* scale, void* to, int64_t stride, int64_t rows, int64_t cols) {
+void store_rows_fp32(const float* from, const float* scale, void* to, int64_t stride, int64_t rows,
+                     int64_t cols) {
   store_rows_of<float>(from, scale, to, stride, rows, cols);
 }
 
@@ -147,13 +169,15 @@ void add_to_fp32(Element type, const void* values, float* sum, int64_t begin, in
   if (type == Element::bf16) return HWY_DYNAMIC_DISPATCH(add_bf16)(values, sum, begin, end);
   HWY_DYNAMIC_DISPATCH(add_fp32)(values, sum, begin, end);
 }
-void load_rows(Element type, const void* from, int64_t stride, float* to, int64_t rows, int64_t cols, float scale) {
+void load_rows(Element type, const void* from, int64_t stride, float* to, int64_t rows, int64_t cols,
+               float scale) {
   if (type == Element::bf16) return HWY_DYNAMIC_DISPATCH(load_rows_bf16)(from, stride, to, rows, cols, scale);
   HWY_DYNAMIC_DISPATCH(load_rows_fp32)(from, stride, to, rows, cols, scale);
 }
-void store_rows(Element type, const float* from, const float* row_scale, void* to, int64_t stride, int64_t rows,
-                int64_t cols) {
-  if (type == Element::bf16) return HWY_DYNAMIC_DISPATCH(store_rows_bf16)(from, row_scale, to, stride, rows, cols);
+void store_rows(Element type, const float* from, const float* row_scale, void* to, int64_t stride,
+                int64_t rows, int64_t cols) {
+  if (type == Element::bf16)
+    return HWY_DYNAMIC_DISPATCH(store_rows_bf16)(from, row_scale, to, stride, rows, cols);
   HWY_DYNAMIC_DISPATCH(store_rows_fp32)(from, row_scale, to, stride, rows, cols);
 }
 }  // namespace sluice::gpu::cpu

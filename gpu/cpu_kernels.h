@@ -1,6 +1,7 @@
-// Elementwise and row kernels of the emulated device, over raw pointers. Single-threaded: the caller hands each thread a range
-// of rows or elements. A row's result depends on nothing but the row, so the split over threads never changes a bit.
-// All arithmetic is in fp32; stores round once (to nearest even), loads are exact.
+// Elementwise and row kernels of the emulated device, over raw pointers. Single-threaded: the caller hands
+// each thread a range of rows or elements. A row's result depends on nothing but the row, so the split over
+// threads never changes a bit. All arithmetic is in fp32; stores round once (to nearest even), loads are
+// exact.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -29,12 +30,13 @@ struct RmsNormGrad {
   const float* rstd;
   const void* grad_y;
   void* grad_x;        // null: not wanted
-  float* grad_weight;  // null: not wanted; [cols], overwritten with the sum over the rows of this call, in row order
+  float* grad_weight;  // null: not wanted; [cols], overwritten with the sum over the rows of this call, in
+                       // row order
 };
 void rms_norm_grad(const RmsNormGrad& op, int64_t begin_row, int64_t end_row);
 
-// Rotates the two halves of each head: [a, b] -> [a cos - b sin, b cos + a sin]; inverse: by the negative angle.
-// A row is one token: `heads` heads of `head_dim`, contiguous. Tables are [position][head_dim / 2].
+// Rotates the two halves of each head: [a, b] -> [a cos - b sin, b cos + a sin]; inverse: by the negative
+// angle. A row is one token: `heads` heads of `head_dim`, contiguous. Tables are [position][head_dim / 2].
 struct Rotary {
   Element type;
   int64_t heads, head_dim;
@@ -70,22 +72,28 @@ void swiglu_grad(const SwiGluGrad& op, int64_t begin, int64_t end);
 void add_to_fp32(Element type, const void* values, float* sum, int64_t begin, int64_t end);
 
 // Rows of `cols` elements between a strided matrix of `type` and a dense fp32 matrix; strides in elements.
-void load_rows(Element type, const void* from, int64_t stride, float* to, int64_t rows, int64_t cols, float scale);
+void load_rows(Element type, const void* from, int64_t stride, float* to, int64_t rows, int64_t cols,
+               float scale);
 // to = round(from * row_scale[row]); row_scale null: 1.
-void store_rows(Element type, const float* from, const float* row_scale, void* to, int64_t stride, int64_t rows, int64_t cols);
+void store_rows(Element type, const float* from, const float* row_scale, void* to, int64_t stride,
+                int64_t rows, int64_t cols);
 
-// One query tile of causal attention. Row r of `scores` [rows][stride] sees its first `visible + r` keys, of `keys`.
+// One query tile of causal attention. Row r of `scores` [rows][stride] sees its first `visible + r` keys, of
+// `keys`.
 struct AttentionTile {
   int64_t rows, keys, stride, visible;
   float* scores;
 };
-// scores -> exp(score - max), zero where not visible; inverse_sum[r] = 1 / sum; log_sum_exp[r] = max + log(sum).
+// scores -> exp(score - max), zero where not visible; inverse_sum[r] = 1 / sum; log_sum_exp[r] = max +
+// log(sum).
 void attention_softmax(const AttentionTile& tile, float* inverse_sum, float* log_sum_exp);
-// scores -> p = exp(score - log_sum_exp[r]); grad_p -> p * (grad_p - sum(p * grad_p)); zero where not visible.
+// scores -> p = exp(score - log_sum_exp[r]); grad_p -> p * (grad_p - sum(p * grad_p)); zero where not
+// visible.
 void attention_softmax_grad(const AttentionTile& tile, const float* log_sum_exp, float* grad_p);
 
 // Cross entropy of one row of logits: returns log(sum(exp)) - logits[target]. With `gradient` the row becomes
 // (softmax - onehot(target)) * scale.
-double cross_entropy_row(Element type, void* logits, int64_t cols, int64_t target, bool gradient, float scale);
+double cross_entropy_row(Element type, void* logits, int64_t cols, int64_t target, bool gradient,
+                         float scale);
 
 }  // namespace sluice::gpu::cpu

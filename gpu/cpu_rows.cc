@@ -35,7 +35,8 @@ void rms_norm_of(const RmsNorm& op, int64_t begin, int64_t end) {
   }
 }
 
-// With n = x * rstd and g = grad_y * weight: grad_x = rstd * (g - n * mean(g * n)); grad_weight = sum of grad_y * round(n).
+// With n = x * rstd and g = grad_y * weight: grad_x = rstd * (g - n * mean(g * n)); grad_weight = sum of
+// grad_y * round(n).
 template <class T>
 void rms_norm_grad_of(const RmsNormGrad& op, int64_t begin, int64_t end) {
   const auto* w = static_cast<const T*>(op.weight);
@@ -50,7 +51,8 @@ void rms_norm_grad_of(const RmsNormGrad& op, int64_t begin, int64_t end) {
     if (op.grad_weight) {
       for_each_vector(0, op.cols, [&](int64_t i, size_t n) {
         const VF normal = rounded<T>(hn::Mul(load_any(x + i, n), rstd));
-        store_any(hn::MulAdd(load_any(dy + i, n), normal, load_any(op.grad_weight + i, n)), op.grad_weight + i, n);
+        store_any(hn::MulAdd(load_any(dy + i, n), normal, load_any(op.grad_weight + i, n)),
+                  op.grad_weight + i, n);
       });
     }
     if (!op.grad_x) continue;
@@ -74,7 +76,8 @@ inline void zero_from(float* row, int64_t begin, int64_t end) {
 }
 
 inline VF max_any(VF best, VF v, size_t n) {
-  return n == hn::Lanes(F32()) ? hn::Max(best, v) : hn::IfThenElse(hn::FirstN(F32(), n), hn::Max(best, v), best);
+  return n == hn::Lanes(F32()) ? hn::Max(best, v)
+                               : hn::IfThenElse(hn::FirstN(F32(), n), hn::Max(best, v), best);
 }
 
 inline VF add_any(VF sum, VF v, size_t n) {
@@ -165,10 +168,18 @@ double cross_entropy_of(void* data, int64_t cols, int64_t target, bool gradient,
   return log_sum_exp - logit;
 }
 
-void rms_norm_bf16(const RmsNorm& op, int64_t begin, int64_t end) { rms_norm_of<uint16_t>(op, begin, end); }
-void rms_norm_fp32(const RmsNorm& op, int64_t begin, int64_t end) { rms_norm_of<float>(op, begin, end); }
-void rms_norm_grad_bf16(const RmsNormGrad& op, int64_t begin, int64_t end) { rms_norm_grad_of<uint16_t>(op, begin, end); }
-void rms_norm_grad_fp32(const RmsNormGrad& op, int64_t begin, int64_t end) { rms_norm_grad_of<float>(op, begin, end); }
+void rms_norm_bf16(const RmsNorm& op, int64_t begin, int64_t end) {
+  rms_norm_of<uint16_t>(op, begin, end);
+}
+void rms_norm_fp32(const RmsNorm& op, int64_t begin, int64_t end) {
+  rms_norm_of<float>(op, begin, end);
+}
+void rms_norm_grad_bf16(const RmsNormGrad& op, int64_t begin, int64_t end) {
+  rms_norm_grad_of<uint16_t>(op, begin, end);
+}
+void rms_norm_grad_fp32(const RmsNormGrad& op, int64_t begin, int64_t end) {
+  rms_norm_grad_of<float>(op, begin, end);
+}
 double cross_entropy_bf16(void* x, int64_t cols, int64_t target, bool gradient, float scale) {
   return cross_entropy_of<uint16_t>(x, cols, target, gradient, scale);
 }
@@ -204,8 +215,10 @@ void attention_softmax(const AttentionTile& tile, float* inverse_sum, float* log
 void attention_softmax_grad(const AttentionTile& tile, const float* log_sum_exp, float* grad_p) {
   HWY_DYNAMIC_DISPATCH(attention_softmax_grad_of)(tile, log_sum_exp, grad_p);
 }
-double cross_entropy_row(Element type, void* logits, int64_t cols, int64_t target, bool gradient, float scale) {
-  if (type == Element::bf16) return HWY_DYNAMIC_DISPATCH(cross_entropy_bf16)(logits, cols, target, gradient, scale);
+double cross_entropy_row(Element type, void* logits, int64_t cols, int64_t target, bool gradient,
+                         float scale) {
+  if (type == Element::bf16)
+    return HWY_DYNAMIC_DISPATCH(cross_entropy_bf16)(logits, cols, target, gradient, scale);
   return HWY_DYNAMIC_DISPATCH(cross_entropy_fp32)(logits, cols, target, gradient, scale);
 }
 }  // namespace sluice::gpu::cpu

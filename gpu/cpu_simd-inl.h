@@ -6,8 +6,8 @@
 #define SLUICE_GPU_CPU_SIMD_INL_H_
 #endif
 
-#include <hwy/highway.h>
 #include <hwy/contrib/math/math-inl.h>
+#include <hwy/highway.h>
 
 #include <cstdint>
 
@@ -24,13 +24,17 @@ using U32 = hn::Repartition<uint32_t, F32>;
 using I32 = hn::Repartition<int32_t, F32>;
 using U16 = hn::Rebind<uint16_t, F32>;
 
-inline VF load(const float* from) { return hn::LoadU(F32(), from); }
+inline VF load(const float* from) {
+  return hn::LoadU(F32(), from);
+}
 
 inline VF load(const uint16_t* from) {
   return hn::BitCast(F32(), hn::ShiftLeft<16>(hn::PromoteTo(U32(), hn::LoadU(U16(), from))));
 }
 
-inline void store(VF value, float* to) { hn::StoreU(value, F32(), to); }
+inline void store(VF value, float* to) {
+  hn::StoreU(value, F32(), to);
+}
 
 // Rounds to nearest even in integers; a NaN stays a quiet NaN. Returns the bf16 pattern in the upper half.
 inline hn::Vec<U32> round_bits(VF value) {
@@ -93,10 +97,16 @@ inline void store_any(VF value, T* to, size_t count) {
 }
 
 // exp that keeps a NaN (Highway's gives 0), so that poisoned memory shows in the loss.
-inline VF exp(VF x) { return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(F32(), x)); }
+inline VF exp(VF x) {
+  return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(F32(), x));
+}
 
-inline float sum_lanes(VF value) { return hn::GetLane(hn::SumOfLanes(F32(), value)); }
-inline float max_lanes(VF value) { return hn::GetLane(hn::MaxOfLanes(F32(), value)); }
+inline float sum_lanes(VF value) {
+  return hn::GetLane(hn::SumOfLanes(F32(), value));
+}
+inline float max_lanes(VF value) {
+  return hn::GetLane(hn::MaxOfLanes(F32(), value));
+}
 
 }  // namespace sluice::gpu::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -46,7 +46,9 @@ at::Tensor exact_attention(const at::Tensor& q, const at::Tensor& k, const at::T
     std::vector<at::Tensor> parts;
     for (size_t i = 0; i < starts.size(); ++i) {
       const int64_t begin = starts[i], length = (i + 1 < starts.size() ? starts[i + 1] : c.tokens) - begin;
-      const auto head = [&](const at::Tensor& t, int64_t h) { return t[b].narrow(0, begin, length).narrow(1, h * dim, dim); };
+      const auto head = [&](const at::Tensor& t, int64_t h) {
+        return t[b].narrow(0, begin, length).narrow(1, h * dim, dim);
+      };
       const at::Tensor visible = at::empty({length, length}, q.options()).fill_(1).tril();
       std::vector<at::Tensor> outs;
       for (int64_t h = 0; h < heads; ++h) {
@@ -75,7 +77,8 @@ Outcome run(const Case& c, at::ScalarType type, bool exact) {
   };
   const at::Tensor q = leaf(q_width, 1), k = leaf(kv_width, 2), v = leaf(kv_width, 3);
   const at::Tensor out = exact ? exact_attention(q, k, v, c) : attention(q, k, v, c.shape, c.pieces);
-  torch::autograd::backward({out}, {random_tensor(c.batch, c.tokens, q_width, type, 4).to(out.scalar_type())});
+  torch::autograd::backward({out},
+                            {random_tensor(c.batch, c.tokens, q_width, type, 4).to(out.scalar_type())});
   return {out.detach(), q.grad(), k.grad(), v.grad()};
 }
 
@@ -122,7 +125,9 @@ TEST(Attention, BitsDoNotDependOnThreads) {
   }
 }
 
-TEST(Attention, PiecesMustAscend) { EXPECT_THROW(attention_parts({{0, 5, 5}}, 10, 128, 2), base::Error); }
+TEST(Attention, PiecesMustAscend) {
+  EXPECT_THROW(attention_parts({{0, 5, 5}}, 10, 128, 2), base::Error);
+}
 
 // Every query is in exactly one tile, whatever the cut.
 TEST(AttentionParts, CoverEveryQueryOnce) {

@@ -26,7 +26,8 @@ at::Tensor random_matrix(std::vector<int64_t> shape, at::ScalarType type, uint64
 
 struct Problem {
   explicit Problem(at::ScalarType type)
-      : x(random_matrix({2, kTokens / 2, kWidth}, type, 1)), targets(at::empty({2, kTokens / 2}, at::TensorOptions().dtype(at::kLong))) {
+      : x(random_matrix({2, kTokens / 2, kWidth}, type, 1)),
+        targets(at::empty({2, kTokens / 2}, at::TensorOptions().dtype(at::kLong))) {
     head.norm = random_matrix({kWidth}, type, 2, 1);
     head.matrix = random_matrix({kVocab, kWidth}, type, 3);
     head.norm_grad = at::zeros({kWidth}, at::TensorOptions().dtype(at::kFloat));
@@ -46,7 +47,8 @@ struct Exact {
   at::Tensor dx, dnorm, dmatrix;
 };
 Exact exact_head(const Problem& p, double scale) {
-  const at::Tensor x = p.x.to(at::kDouble).view({kTokens, kWidth}), w = p.head.norm.to(at::kDouble), m = p.head.matrix.to(at::kDouble);
+  const at::Tensor x = p.x.to(at::kDouble).view({kTokens, kWidth}), w = p.head.norm.to(at::kDouble),
+                   m = p.head.matrix.to(at::kDouble);
   const at::Tensor rstd = (x.square().mean(1, true) + p.head.eps).rsqrt(), normal = x * rstd;
   const at::Tensor log_p = (normal * w).mm(m.t()).log_softmax(1);
   at::Tensor grad = log_p.exp();
@@ -82,8 +84,12 @@ void expect_near(at::ScalarType type, double tolerance) {
   }
 }
 
-TEST(LossHead, Fp32EqualsTheFormula) { expect_near(at::kFloat, 1e-6); }
-TEST(LossHead, Bf16IsNearTheFormula) { expect_near(at::kBFloat16, 4e-3); }
+TEST(LossHead, Fp32EqualsTheFormula) {
+  expect_near(at::kFloat, 1e-6);
+}
+TEST(LossHead, Bf16IsNearTheFormula) {
+  expect_near(at::kBFloat16, 4e-3);
+}
 
 TEST(LossHead, GradientsAreAddedAndWantedOnesOnly) {
   Problem once(at::kBFloat16), twice(at::kBFloat16), frozen(at::kBFloat16);

@@ -26,13 +26,15 @@ offload::ModelDesc describe(const HfConfig& config, const std::vector<std::strin
   offload::ModelDesc desc = describe_llama(config);
   for (auto& block : desc.blocks) {
     for (auto& tensor : block.tensors) {
-      tensor.trainable = std::none_of(frozen.begin(), frozen.end(), [&](const auto& end) { return tensor.name.ends_with(end); });
+      tensor.trainable = std::none_of(frozen.begin(), frozen.end(),
+                                      [&](const auto& end) { return tensor.name.ends_with(end); });
     }
   }
   return desc;
 }
 
-at::Tensor value_view(const offload::BlockPlace& block, const offload::TensorPlace& place, const at::Tensor& flat) {
+at::Tensor value_view(const offload::BlockPlace& block, const offload::TensorPlace& place,
+                      const at::Tensor& flat) {
   const uint64_t start = place.offset + (place.trainable ? 0 : block.padded_trainable());
   return flat.narrow(0, static_cast<int64_t>(start), static_cast<int64_t>(place.count)).view(place.shape);
 }
@@ -43,7 +45,9 @@ std::filesystem::path test_model_folder(const std::string& name) {
   const char* set = std::getenv("SLUICE_TEST_MODELS");
   const std::filesystem::path root = set ? set : SLUICE_SOURCE_DIR "/build/test_models";
   if (!std::filesystem::exists(root / "stamp")) {
-    base::fail(base::ErrorKind::data, "no test models in {}: run tools/make_test_models.py, or set SLUICE_TEST_MODELS", root.string());
+    base::fail(base::ErrorKind::data,
+               "no test models in {}: run tools/make_test_models.py, or set SLUICE_TEST_MODELS",
+               root.string());
   }
   return root / name;
 }
@@ -65,7 +69,11 @@ std::vector<MicroBatch> read_batches(const std::filesystem::path& model_folder) 
   std::vector<MicroBatch> batches;
   for (int k = 0; tensors.contains("tokens." + std::to_string(k)); ++k) {
     const std::string suffix = "." + std::to_string(k);
-    MicroBatch batch{tensors.at("tokens" + suffix), tensors.at("targets" + suffix), tensors.at("positions" + suffix), {}, 0};
+    MicroBatch batch{tensors.at("tokens" + suffix),
+                     tensors.at("targets" + suffix),
+                     tensors.at("positions" + suffix),
+                     {},
+                     0};
     for (int64_t row = 0; row < batch.tokens.size(0); ++row) {
       const at::Tensor& starts = tensors.at("starts" + suffix + "." + std::to_string(row));
       const auto* first = starts.const_data_ptr<int64_t>();
@@ -77,14 +85,18 @@ std::vector<MicroBatch> read_batches(const std::filesystem::path& model_folder) 
   return batches;
 }
 
-MathModel::MathModel(const HfConfig& c, at::ScalarType type, const std::vector<std::string>& frozen, ComputeOptions options)
+MathModel::MathModel(const HfConfig& c, at::ScalarType type, const std::vector<std::string>& frozen,
+                     ComputeOptions options)
     : config(c),
-      layout(describe(c, frozen), type == at::kBFloat16 ? offload::Schema::bf16 : offload::Schema::fp32, offload::kLeafElements) {
+      layout(describe(c, frozen), type == at::kBFloat16 ? offload::Schema::bf16 : offload::Schema::fp32,
+             offload::kLeafElements) {
   options.pad_token = c.pad_token;
   model = make_llama(config, layout, options);
   for (const offload::BlockPlace& block : layout.blocks()) {
-    BlockWeights w{at::zeros({static_cast<int64_t>(block.device_elements())}, at::TensorOptions().dtype(type)), {}};
-    if (block.trainable > 0) w.grad = at::zeros({static_cast<int64_t>(block.trainable)}, at::TensorOptions().dtype(at::kFloat));
+    BlockWeights w{
+        at::zeros({static_cast<int64_t>(block.device_elements())}, at::TensorOptions().dtype(type)), {}};
+    if (block.trainable > 0)
+      w.grad = at::zeros({static_cast<int64_t>(block.trainable)}, at::TensorOptions().dtype(at::kFloat));
     blocks.push_back(w);
   }
   if (layout.tied() && blocks[0].grad.defined()) tied_grad_ = at::zeros_like(blocks[0].grad);
@@ -107,7 +119,8 @@ void MathModel::randomize(uint64_t seed) {
     for (const auto& place : layout.blocks()[b].tensors) {
       at::Tensor value = at::empty(place.shape, at::TensorOptions().dtype(at::kFloat));
       const bool norm = place.name.ends_with("norm.weight");
-      for (float *p = value.data_ptr<float>(), *end = p + value.numel(); p < end; ++p) *p = (norm ? 1 : 0) + 0.1f * normal(random);
+      for (float *p = value.data_ptr<float>(), *end = p + value.numel(); p < end; ++p)
+        *p = (norm ? 1 : 0) + 0.1f * normal(random);
       value_view(layout.blocks()[b], place, blocks[b].flat).copy_(value);
     }
   }
@@ -144,14 +157,16 @@ double MathModel::step(const StepOptions& options) {
   double loss = 0;
   std::vector<at::Tensor> grads(micros);
   for (size_t m = 0; m < micros; ++m) {
-    auto result = model->loss(blocks.back(), matrix(), inputs[layers][m], options.batches[m], 1.0 / static_cast<double>(trained), true);
+    auto result = model->loss(blocks.back(), matrix(), inputs[layers][m], options.batches[m],
+                              1.0 / static_cast<double>(trained), true);
     loss += result.loss_sum;
     grads[m] = result.grad_input;
   }
   for (uint32_t i = layers; i-- > 0 && lowest <= i + 1;) {
     for (size_t m = 0; m < micros; ++m) {
-      LayerGraph graph = options.keep_graphs ? std::move(graphs[i][m])
-                                             : model->forward_graph(i, blocks[i + 1], inputs[i][m], options.batches[m]);
+      LayerGraph graph = options.keep_graphs
+                             ? std::move(graphs[i][m])
+                             : model->forward_graph(i, blocks[i + 1], inputs[i][m], options.batches[m]);
       grads[m] = model->backward(i, std::move(graph), blocks[i + 1], grads[m], lowest <= i);
     }
   }
@@ -166,7 +181,8 @@ double MathModel::evaluate(const std::vector<MicroBatch>& batches) {
   uint64_t trained = 0;
   for (const MicroBatch& batch : batches) {
     at::Tensor x = model->embed(blocks[0], batch);
-    for (uint32_t i = 0; i < static_cast<uint32_t>(config.layers); ++i) x = model->forward(i, blocks[i + 1], x, batch);
+    for (uint32_t i = 0; i < static_cast<uint32_t>(config.layers); ++i)
+      x = model->forward(i, blocks[i + 1], x, batch);
     loss += model->loss(blocks.back(), matrix(), x, batch, 1, false).loss_sum;
     trained += batch.trained;
   }
@@ -180,7 +196,8 @@ std::map<std::string, at::Tensor> MathModel::gradients(at::ScalarType wire) cons
     for (const auto& place : layout.blocks()[b].tensors) {
       if (!place.trainable) continue;
       const auto view = [&](const at::Tensor& flat) {
-        return flat.narrow(0, static_cast<int64_t>(place.offset), static_cast<int64_t>(place.count)).view(place.shape);
+        return flat.narrow(0, static_cast<int64_t>(place.offset), static_cast<int64_t>(place.count))
+            .view(place.shape);
       };
       at::Tensor grad = rounded(view(blocks[b].grad)).clone();
       if (b == 0 && tied_grad_.defined()) grad.add_(rounded(view(tied_grad_)));
@@ -207,12 +224,14 @@ HfConfig tiny_config() {
   return c;
 }
 
-MicroBatch random_batch(const HfConfig& config, int64_t rows, int64_t tokens, const std::vector<std::vector<int32_t>>& pieces,
-                        uint64_t seed) {
+MicroBatch random_batch(const HfConfig& config, int64_t rows, int64_t tokens,
+                        const std::vector<std::vector<int32_t>>& pieces, uint64_t seed) {
   std::mt19937_64 random(seed);
   const at::TensorOptions longs = at::TensorOptions().dtype(at::kLong);
-  MicroBatch batch{at::empty({rows, tokens}, longs), at::empty({rows, tokens}, longs), at::empty({rows, tokens}, longs), pieces, 0};
-  auto *token = batch.tokens.data_ptr<int64_t>(), *target = batch.targets.data_ptr<int64_t>(), *position = batch.positions.data_ptr<int64_t>();
+  MicroBatch batch{at::empty({rows, tokens}, longs), at::empty({rows, tokens}, longs),
+                   at::empty({rows, tokens}, longs), pieces, 0};
+  auto *token = batch.tokens.data_ptr<int64_t>(), *target = batch.targets.data_ptr<int64_t>(),
+       *position = batch.positions.data_ptr<int64_t>();
   for (int64_t row = 0; row < rows; ++row) {
     const auto& starts = pieces[static_cast<size_t>(row)];
     int64_t begin = 0;
@@ -220,7 +239,8 @@ MicroBatch random_batch(const HfConfig& config, int64_t rows, int64_t tokens, co
       if (std::find(starts.begin(), starts.end(), i) != starts.end()) begin = i;
       const int64_t at = row * tokens + i;
       token[at] = static_cast<int64_t>(random() % static_cast<uint64_t>(config.vocab));
-      target[at] = random() % 5 == 0 ? -100 : static_cast<int64_t>(random() % static_cast<uint64_t>(config.vocab));
+      target[at] =
+          random() % 5 == 0 ? -100 : static_cast<int64_t>(random() % static_cast<uint64_t>(config.vocab));
       position[at] = i - begin;
       batch.trained += target[at] != -100;
     }

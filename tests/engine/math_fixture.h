@@ -1,4 +1,5 @@
-// A model folder of build/test_models in memory: flat weights, fp32 gradients, batches, and steps over them by hand.
+// A model folder of build/test_models in memory: flat weights, fp32 gradients, batches, and steps over them
+// by hand.
 #pragma once
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -32,11 +33,12 @@ struct StepOptions {
 class MathModel {
  public:
   // frozen: name endings of tensors that are not trained.
-  MathModel(const HfConfig& config, at::ScalarType type, const std::vector<std::string>& frozen = {}, ComputeOptions options = {});
+  MathModel(const HfConfig& config, at::ScalarType type, const std::vector<std::string>& frozen = {},
+            ComputeOptions options = {});
   void load(const HfReader& reader);
   void randomize(uint64_t seed);
 
-  double step(const StepOptions& options);       // zeroes the gradients first; returns the mean loss
+  double step(const StepOptions& options);  // zeroes the gradients first; returns the mean loss
   double evaluate(const std::vector<MicroBatch>& batches);
   // fp32 gradients by name; wire: each contribution is rounded to it before the sum.
   std::map<std::string, at::Tensor> gradients(at::ScalarType wire = at::kFloat) const;
@@ -52,7 +54,8 @@ class MathModel {
 };
 
 HfConfig tiny_config();  // 2 layers, grouped heads, biases, tied
-MicroBatch random_batch(const HfConfig& config, int64_t rows, int64_t tokens, const std::vector<std::vector<int32_t>>& pieces, uint64_t seed);
+MicroBatch random_batch(const HfConfig& config, int64_t rows, int64_t tokens,
+                        const std::vector<std::vector<int32_t>>& pieces, uint64_t seed);
 
 // |a - b| / |b| in double.
 double relative_error(const at::Tensor& a, const at::Tensor& b);

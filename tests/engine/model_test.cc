@@ -15,7 +15,8 @@ namespace {
 using Tensors = std::map<std::string, at::Tensor>;
 
 std::vector<MicroBatch> two_batches(const HfConfig& config) {
-  return {random_batch(config, 2, 150, {{0}, {0}}, 1), random_batch(config, 2, 150, {{0, 40, 41}, {0, 149}}, 2)};
+  return {random_batch(config, 2, 150, {{0}, {0}}, 1),
+          random_batch(config, 2, 150, {{0, 40, 41}, {0, 149}}, 2)};
 }
 
 struct Result {
@@ -43,8 +44,12 @@ class ModelBits : public testing::TestWithParam<at::ScalarType> {};
 INSTANTIATE_TEST_SUITE_P(Types, ModelBits, testing::Values(at::kFloat, at::kBFloat16),
                          [](const auto& type) { return type.param == at::kFloat ? "fp32" : "bf16"; });
 
-TEST_P(ModelBits, TwoRuns) { expect_equal(run(GetParam(), false), run(GetParam(), false)); }
-TEST_P(ModelBits, RecomputeAndKeptGraph) { expect_equal(run(GetParam(), false), run(GetParam(), true)); }
+TEST_P(ModelBits, TwoRuns) {
+  expect_equal(run(GetParam(), false), run(GetParam(), false));
+}
+TEST_P(ModelBits, RecomputeAndKeptGraph) {
+  expect_equal(run(GetParam(), false), run(GetParam(), true));
+}
 
 TEST_P(ModelBits, OneAndTwoThreads) {
   const int threads = at::get_num_threads();
@@ -65,13 +70,15 @@ TEST_P(ModelBits, ForwardWithAndWithoutGrad) {
                   .equal(model.model->forward_graph(0, model.blocks[1], x, batch).output.detach()));
 }
 
-// What is trained keeps its bits when other tensors are frozen: in a layer, a whole layer, the matrix, the norm.
+// What is trained keeps its bits when other tensors are frozen: in a layer, a whole layer, the matrix, the
+// norm.
 TEST_P(ModelBits, PartlyFrozen) {
   const Result all = run(GetParam(), false);
   for (const std::vector<std::string>& frozen :
        {std::vector<std::string>{"q_proj.weight", "input_layernorm.weight", "down_proj.weight"},
-        {"layers.1.input_layernorm.weight", "layers.1.self_attn.q_proj.weight", "layers.1.self_attn.k_proj.weight",
-         "layers.1.self_attn.v_proj.weight", "layers.1.self_attn.o_proj.weight", "layers.1.post_attention_layernorm.weight",
+        {"layers.1.input_layernorm.weight", "layers.1.self_attn.q_proj.weight",
+         "layers.1.self_attn.k_proj.weight", "layers.1.self_attn.v_proj.weight",
+         "layers.1.self_attn.o_proj.weight", "layers.1.post_attention_layernorm.weight",
          "layers.1.mlp.gate_proj.weight", "layers.1.mlp.up_proj.weight", "layers.1.mlp.down_proj.weight"},
         {"embed_tokens.weight"},
         {"model.norm.weight"},
@@ -113,7 +120,8 @@ TEST(Model, PaddingOfTheFlatGradientStaysZero) {
   }
 }
 
-// A refill that bumps the version counter makes the backward of a live graph throw, whichever weight it touches.
+// A refill that bumps the version counter makes the backward of a live graph throw, whichever weight it
+// touches.
 TEST(Model, RefilledSlotUnderALiveGraphThrows) {
   MathModel model(tiny_config(), at::kBFloat16, {"k_proj.weight"});
   model.randomize(7);
@@ -146,10 +154,12 @@ TEST(Model, DescribesBlocksInOrder) {
   for (const auto& tensor : desc.blocks[2].tensors) names.push_back(tensor.name);
   const std::string layer = "model.layers.1.";
   EXPECT_EQ(names, (std::vector<std::string>{
-                       layer + "input_layernorm.weight", layer + "self_attn.q_proj.weight", layer + "self_attn.q_proj.bias",
-                       layer + "self_attn.k_proj.weight", layer + "self_attn.k_proj.bias", layer + "self_attn.v_proj.weight",
-                       layer + "self_attn.v_proj.bias", layer + "self_attn.o_proj.weight", layer + "self_attn.o_proj.bias",
-                       layer + "post_attention_layernorm.weight", layer + "mlp.gate_proj.weight", layer + "mlp.up_proj.weight",
+                       layer + "input_layernorm.weight", layer + "self_attn.q_proj.weight",
+                       layer + "self_attn.q_proj.bias", layer + "self_attn.k_proj.weight",
+                       layer + "self_attn.k_proj.bias", layer + "self_attn.v_proj.weight",
+                       layer + "self_attn.v_proj.bias", layer + "self_attn.o_proj.weight",
+                       layer + "self_attn.o_proj.bias", layer + "post_attention_layernorm.weight",
+                       layer + "mlp.gate_proj.weight", layer + "mlp.up_proj.weight",
                        layer + "mlp.down_proj.weight"}));
   EXPECT_EQ(desc.blocks[3].tensors.size(), 2u);
   EXPECT_EQ(desc.blocks[3].tensors[1].name, "lm_head.weight");
@@ -158,7 +168,8 @@ TEST(Model, DescribesBlocksInOrder) {
 // 4096 equal rows: where LibTorch's bf16 sum stops at 0.5.
 TEST(Embedding, ManyEqualRowsKeepTheirSum) {
   const at::TensorOptions f32 = at::TensorOptions().dtype(at::kFloat);
-  const at::Tensor grad = at::empty({3, 8}, f32).zero_(), rows = at::empty({1, 4096, 8}, f32).fill_(0.001).to(at::kBFloat16);
+  const at::Tensor grad = at::empty({3, 8}, f32).zero_(),
+                   rows = at::empty({1, 4096, 8}, f32).fill_(0.001).to(at::kBFloat16);
   const at::Tensor tokens = at::empty({1, 4096}, at::TensorOptions().dtype(at::kLong)).fill_(1);
   add_row_grads(rows, tokens, std::nullopt, grad);
   EXPECT_NEAR(grad[1][0].item<float>(), 4096 * rows[0][0][0].item<float>(), 1e-3);

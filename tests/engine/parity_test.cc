@@ -14,14 +14,18 @@ using Tensors = std::map<std::string, at::Tensor>;
 
 struct Reference {
   explicit Reference(const std::string& name)
-      : folder(test_model_folder(name)), reader(folder / "model"), batches(read_batches(folder)),
-        exact(read_tensors(folder / "gradients_f64.safetensors")), rounded(read_tensors(folder / "gradients_bf16.safetensors")) {
+      : folder(test_model_folder(name)),
+        reader(folder / "model"),
+        batches(read_batches(folder)),
+        exact(read_tensors(folder / "gradients_f64.safetensors")),
+        rounded(read_tensors(folder / "gradients_bf16.safetensors")) {
     std::ifstream(folder / "reference.json") >> json;
   }
   // Batches 2-5 are the micro-batches of the accumulated step.
   std::vector<MicroBatch> accumulated() const {
     std::vector<MicroBatch> result;
-    for (const int k : json.at("accumulated").at("batches")) result.push_back(batches[static_cast<size_t>(k)]);
+    for (const int k : json.at("accumulated").at("batches"))
+      result.push_back(batches[static_cast<size_t>(k)]);
     return result;
   }
 
@@ -38,7 +42,9 @@ MathModel load_model(const Reference& reference, at::ScalarType type) {
   return model;
 }
 
-double error_square(const at::Tensor& a, const at::Tensor& exact) { return (a.to(at::kDouble) - exact.to(at::kDouble)).square().sum().item<double>(); }
+double error_square(const at::Tensor& a, const at::Tensor& exact) {
+  return (a.to(at::kDouble) - exact.to(at::kDouble)).square().sum().item<double>();
+}
 
 // Relative error of all gradients together, against the reference of `key`.
 double whole_error(const Tensors& grads, const Reference& reference, const std::string& key) {
@@ -67,14 +73,16 @@ INSTANTIATE_TEST_SUITE_P(Models, Parity, testing::ValuesIn(kModels),
 
 void expect_exact(const Tensors& grads, const Reference& reference, const std::string& key) {
   EXPECT_EQ(grads.size(), of_key(reference.exact, key).size());
-  for (const auto& [name, grad] : grads) EXPECT_LT(relative_error(grad, reference.exact.at(key + "/" + name)), 1e-4) << key << " " << name;
+  for (const auto& [name, grad] : grads)
+    EXPECT_LT(relative_error(grad, reference.exact.at(key + "/" + name)), 1e-4) << key << " " << name;
 }
 
 TEST_P(Parity, Fp32LossAndEveryGradient) {
   const Reference reference(GetParam());
   MathModel model = load_model(reference, at::kFloat);
   for (size_t k = 0; k < reference.batches.size(); ++k) {
-    const double loss = model.step({{reference.batches[k]}}), exact = reference.json["batches"][k]["loss_f64"];
+    const double loss = model.step({{reference.batches[k]}}),
+                 exact = reference.json["batches"][k]["loss_f64"];
     EXPECT_LT(std::abs(loss - exact) / exact, 1e-5) << "batch " << k;
     expect_exact(model.gradients(), reference, std::to_string(k));
   }
@@ -83,12 +91,14 @@ TEST_P(Parity, Fp32LossAndEveryGradient) {
 TEST_P(Parity, Fp32Accumulation) {
   const Reference reference(GetParam());
   MathModel model = load_model(reference, at::kFloat);
-  const double loss = model.step({reference.accumulated()}), exact = reference.json["accumulated"]["loss_f64"];
+  const double loss = model.step({reference.accumulated()}),
+               exact = reference.json["accumulated"]["loss_f64"];
   EXPECT_LT(std::abs(loss - exact) / exact, 1e-5);
   expect_exact(model.gradients(), reference, "accumulated");
 }
 
-// bf16 errors are of one size with transformers': compared as the root mean square over all batches of a model.
+// bf16 errors are of one size with transformers': compared as the root mean square over all batches of a
+// model.
 TEST_P(Parity, Bf16GradientErrorIsThatOfTransformers) {
   const Reference reference(GetParam());
   MathModel model = load_model(reference, at::kBFloat16);

@@ -33,7 +33,9 @@ struct Row {
   std::vector<float> fp32;
 };
 
-double tolerance(Element type, double value) { return (type == Element::bf16 ? 5e-3 : 2e-6) * (std::abs(value) + 1e-2); }
+double tolerance(Element type, double value) {
+  return (type == Element::bf16 ? 5e-3 : 2e-6) * (std::abs(value) + 1e-2);
+}
 
 class CpuKernels : public testing::TestWithParam<Element> {};
 INSTANTIATE_TEST_SUITE_P(Types, CpuKernels, testing::Values(Element::bf16, Element::fp32),
@@ -42,7 +44,8 @@ INSTANTIATE_TEST_SUITE_P(Types, CpuKernels, testing::Values(Element::bf16, Eleme
 TEST(CpuKernelsRounding, EqualsBaseForEveryUpperHalf) {
   std::vector<float> in;
   for (uint32_t high = 0; high < 0x10000; ++high) {
-    for (const uint32_t low : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) in.push_back(std::bit_cast<float>(high << 16 | low));
+    for (const uint32_t low : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu})
+      in.push_back(std::bit_cast<float>(high << 16 | low));
   }
   std::vector<uint16_t> out(in.size());
   const auto n = static_cast<int64_t>(in.size());
@@ -58,9 +61,11 @@ TEST(CpuKernelsRounding, EqualsBaseForEveryUpperHalf) {
 
 TEST_P(CpuKernels, SwiGluAndItsGradient) {
   for (const size_t n : {1, 7, 16, 37, 64}) {
-    Row gate(GetParam(), n, 1), up(GetParam(), n, 2), dy(GetParam(), n, 3), out(GetParam(), n), dgate(GetParam(), n), dup(GetParam(), n);
+    Row gate(GetParam(), n, 1), up(GetParam(), n, 2), dy(GetParam(), n, 3), out(GetParam(), n),
+        dgate(GetParam(), n), dup(GetParam(), n);
     swiglu({GetParam(), gate.data(), up.data(), out.data()}, 0, static_cast<int64_t>(n));
-    swiglu_grad({GetParam(), gate.data(), up.data(), dy.data(), dgate.data(), dup.data()}, 0, static_cast<int64_t>(n));
+    swiglu_grad({GetParam(), gate.data(), up.data(), dy.data(), dgate.data(), dup.data()}, 0,
+                static_cast<int64_t>(n));
     for (size_t i = 0; i < n; ++i) {
       const double g = gate.at(i), s = 1 / (1 + std::exp(-g));
       EXPECT_NEAR(out.at(i), g * s * up.at(i), tolerance(GetParam(), g * s * up.at(i)));
@@ -74,19 +79,23 @@ TEST_P(CpuKernels, SwiGluAndItsGradient) {
 TEST_P(CpuKernels, RmsNormAndItsGradient) {
   for (const size_t cols : {5, 16, 51, 96}) {
     const size_t rows = 3;
-    Row x(GetParam(), rows * cols, 1), w(GetParam(), cols, 2), dy(GetParam(), rows * cols, 3), y(GetParam(), rows * cols), dx(GetParam(), rows * cols);
+    Row x(GetParam(), rows * cols, 1), w(GetParam(), cols, 2), dy(GetParam(), rows * cols, 3),
+        y(GetParam(), rows * cols), dx(GetParam(), rows * cols);
     std::vector<float> rstd(rows), dw(cols);
     const auto width = static_cast<int64_t>(cols);
     rms_norm({GetParam(), width, 1e-5f, x.data(), w.data(), y.data(), rstd.data()}, 0, rows);
-    rms_norm_grad({GetParam(), width, x.data(), w.data(), rstd.data(), dy.data(), dx.data(), dw.data()}, 0, rows);
+    rms_norm_grad({GetParam(), width, x.data(), w.data(), rstd.data(), dy.data(), dx.data(), dw.data()}, 0,
+                  rows);
     std::vector<double> exact_dw(cols);
     for (size_t r = 0; r < rows; ++r) {
       double squares = 0, dot = 0;
       for (size_t i = 0; i < cols; ++i) squares += x.at(r * cols + i) * x.at(r * cols + i);
       const double scale = 1 / std::sqrt(squares / static_cast<double>(cols) + 1e-5);
-      for (size_t i = 0; i < cols; ++i) dot += dy.at(r * cols + i) * w.at(i) * x.at(r * cols + i) * scale / static_cast<double>(cols);
+      for (size_t i = 0; i < cols; ++i)
+        dot += dy.at(r * cols + i) * w.at(i) * x.at(r * cols + i) * scale / static_cast<double>(cols);
       for (size_t i = 0; i < cols; ++i) {
-        const double normal = x.at(r * cols + i) * scale, exact = scale * (dy.at(r * cols + i) * w.at(i) - normal * dot);
+        const double normal = x.at(r * cols + i) * scale,
+                     exact = scale * (dy.at(r * cols + i) * w.at(i) - normal * dot);
         EXPECT_NEAR(y.at(r * cols + i), normal * w.at(i), 2 * tolerance(GetParam(), normal * w.at(i)));
         EXPECT_NEAR(dx.at(r * cols + i), exact, 2 * tolerance(GetParam(), exact));
         exact_dw[i] += dy.at(r * cols + i) * normal;
@@ -98,21 +107,28 @@ TEST_P(CpuKernels, RmsNormAndItsGradient) {
 
 TEST_P(CpuKernels, RotaryTurnsAndTurnsBack) {
   const int64_t heads = 3, dim = 22, rows = 4, half = dim / 2;
-  Row x(GetParam(), static_cast<size_t>(rows * heads * dim), 1), y(GetParam(), x.size()), back(GetParam(), x.size());
+  Row x(GetParam(), static_cast<size_t>(rows * heads * dim), 1), y(GetParam(), x.size()),
+      back(GetParam(), x.size());
   std::vector<float> cos, sin;
   for (int64_t i = 0; i < 8 * half; ++i) {
     cos.push_back(std::cos(0.3f * static_cast<float>(i)));
     sin.push_back(std::sin(0.3f * static_cast<float>(i)));
   }
   const std::vector<int64_t> positions{7, 0, 3, 1};
-  rotary({GetParam(), heads, dim, x.data(), y.data(), positions.data(), cos.data(), sin.data(), false}, 0, rows);
-  rotary({GetParam(), heads, dim, y.data(), back.data(), positions.data(), cos.data(), sin.data(), true}, 0, rows);
+  rotary({GetParam(), heads, dim, x.data(), y.data(), positions.data(), cos.data(), sin.data(), false}, 0,
+         rows);
+  rotary({GetParam(), heads, dim, y.data(), back.data(), positions.data(), cos.data(), sin.data(), true}, 0,
+         rows);
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t i = 0; i < heads * dim; ++i) {
-      const int64_t j = i % dim, k = positions[static_cast<size_t>(r)] * half + j % half, partner = j < half ? i + half : i - half;
-      const double c = cos[static_cast<size_t>(k)], s = sin[static_cast<size_t>(k)], other = x.at(static_cast<size_t>(r * heads * dim + partner));
-      const double exact = x.at(static_cast<size_t>(r * heads * dim + i)) * c + (j < half ? -other : other) * s;
-      EXPECT_NEAR(y.at(static_cast<size_t>(r * heads * dim + i)), exact, tolerance(GetParam(), 1 + std::abs(exact)));
+      const int64_t j = i % dim, k = positions[static_cast<size_t>(r)] * half + j % half,
+                    partner = j < half ? i + half : i - half;
+      const double c = cos[static_cast<size_t>(k)], s = sin[static_cast<size_t>(k)],
+                   other = x.at(static_cast<size_t>(r * heads * dim + partner));
+      const double exact =
+          x.at(static_cast<size_t>(r * heads * dim + i)) * c + (j < half ? -other : other) * s;
+      EXPECT_NEAR(y.at(static_cast<size_t>(r * heads * dim + i)), exact,
+                  tolerance(GetParam(), 1 + std::abs(exact)));
     }
   }
   for (size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(back.at(i), x.at(i), 2 * tolerance(GetParam(), 2));
@@ -120,7 +136,8 @@ TEST_P(CpuKernels, RotaryTurnsAndTurnsBack) {
 
 TEST(CpuKernelsSoftmax, MasksSumsAndGradient) {
   const int64_t rows = 5, keys = 23, stride = 29, visible = keys - rows + 1;
-  Row scores(Element::fp32, static_cast<size_t>(rows * stride), 1), grad(Element::fp32, static_cast<size_t>(rows * stride), 2);
+  Row scores(Element::fp32, static_cast<size_t>(rows * stride), 1),
+      grad(Element::fp32, static_cast<size_t>(rows * stride), 2);
   Row p = scores, dp = grad;
   std::vector<float> inverse(rows), lse(rows);
   attention_softmax({rows, keys, stride, visible, p.fp32.data()}, inverse.data(), lse.data());
@@ -149,8 +166,10 @@ TEST_P(CpuKernels, CrossEntropyAndItsGradient) {
     double sum = 0;
     for (size_t i = 0; i < cols; ++i) sum += std::exp(logits.at(i));
     const double exact = std::log(sum) - logits.at(static_cast<size_t>(target));
-    EXPECT_NEAR(cross_entropy_row(GetParam(), logits.data(), static_cast<int64_t>(cols), target, false, 1), exact, 1e-5);
-    EXPECT_NEAR(cross_entropy_row(GetParam(), grad.data(), static_cast<int64_t>(cols), target, true, 0.25f), exact, 1e-5);
+    EXPECT_NEAR(cross_entropy_row(GetParam(), logits.data(), static_cast<int64_t>(cols), target, false, 1),
+                exact, 1e-5);
+    EXPECT_NEAR(cross_entropy_row(GetParam(), grad.data(), static_cast<int64_t>(cols), target, true, 0.25f),
+                exact, 1e-5);
     for (size_t i = 0; i < cols; ++i) {
       const double d = 0.25 * (std::exp(logits.at(i)) / sum - (static_cast<int64_t>(i) == target));
       EXPECT_NEAR(grad.at(i), d, tolerance(GetParam(), 0) + 5e-3 * std::abs(d));
