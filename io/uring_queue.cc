@@ -122,7 +122,10 @@ class UringQueue final : public DiskQueue {
   void run(std::promise<int>& ready) {
     {
       const std::lock_guard lock(mutex_);
-      const int result = set_up_ring(&ring_, static_cast<unsigned>(slots_.size()) + 1, &flags_);
+      const auto entries = static_cast<unsigned>(slots_.size()) + 1;
+      int result = set_up_ring(&ring_, entries, &flags_);
+      // Locked memory is counted per user: other processes' rings may have used up the soft limit.
+      if (result == -ENOMEM && raise_memlock_limit()) result = set_up_ring(&ring_, entries, &flags_);
       ready.set_value(result);  // `ready` is gone from here on
       if (result != 0) return;
     }
