@@ -37,8 +37,7 @@ void ComputeOps::enqueue(const offload::OpRun& run, Step& step, gpu::Stream& str
 
 BlockWeights ComputeOps::weights(const offload::OpRun& run, uint32_t block, bool with_gradient) const {
   // A tied loss names two blocks: the head's norm in a layer's slot, the embedding in the big one.
-  const bool big = shape_.layout().blocks()[block].kind == offload::BlockKind::embedding ||
-                   (block == head_ && !shape_.layout().tied());
+  const bool big = is_big(shape_.layout(), block);
   BlockWeights w;
   if (shape_.resident()) {
     w.flat = buffers_.resident(block);

@@ -109,7 +109,7 @@ class DryRun {
   at::Tensor input(uint32_t block) const { return buffers_.boundary(block, 0); }
 
   BlockWeights weights(uint32_t block, bool gradient) const {
-    const bool big = layout_.blocks()[block].kind == offload::BlockKind::embedding || (block == head_ && !layout_.tied());
+    const bool big = is_big(layout_, block);
     BlockWeights w;
     if (shape_.resident()) {
       w.flat = buffers_.resident(block);

@@ -1,6 +1,5 @@
 // One step in flight: its data, its hyperparameters and what it found out. One object per period of the plan.
 #pragma once
-#include <chrono>
 #include <cstdint>
 #include <vector>
 
@@ -36,7 +35,6 @@ struct Step {
   double grad_norm = 0, clip = 1;  // by the gate
   bool skipped = false;            // non-finite gradients under on_nonfinite: skip
   uint32_t updates_left = 0;
-  std::chrono::steady_clock::time_point begun;
 
   double loss() const {
     double sum = 0;

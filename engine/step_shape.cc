@@ -19,13 +19,11 @@ StepShape::StepShape(const offload::Layout& layout, const StepOptions& options,
   set(Ring::gradients, tile * gpu::wire_bytes(options.wire));
   set(Ring::tied_gradients, tile * gpu::wire_bytes(options.wire));
 
-  // The tied head (a norm alone) is a small block and goes through the layers' slots.
   uint64_t layer = 0, big = 0, grad_layer = 0, grad_big = 0;
-  for (const auto& block : layout.blocks()) {
-    const bool is_big =
-        block.kind == offload::BlockKind::embedding || (block.kind == offload::BlockKind::head && !layout.tied());
-    uint64_t& elements = is_big ? big : layer;
-    uint64_t& gradient = is_big ? grad_big : grad_layer;
+  for (uint32_t b = 0; b < layout.blocks().size(); ++b) {
+    const auto& block = layout.blocks()[b];
+    uint64_t& elements = is_big(layout, b) ? big : layer;
+    uint64_t& gradient = is_big(layout, b) ? grad_big : grad_layer;
     elements = std::max(elements, block.device_elements());
     gradient = std::max(gradient, block.trainable);
   }
@@ -97,6 +95,11 @@ std::vector<MemoryRow> StepShape::rows() const {
   };
   std::erase_if(rows, [](const MemoryRow& row) { return row.bytes == 0; });
   return rows;
+}
+
+bool is_big(const offload::Layout& layout, uint32_t block) {
+  const offload::BlockKind kind = layout.blocks()[block].kind;
+  return kind == offload::BlockKind::embedding || (kind == offload::BlockKind::head && !layout.tied());
 }
 
 uint64_t total(const std::vector<MemoryRow>& rows, const std::string& place) {

@@ -67,6 +67,9 @@ class StepShape {
   std::array<uint64_t, offload::kRings> buffer_bytes_{};
 };
 
+// Does the block go through the big device slot and gradient? The tied head (a norm alone) goes through the layers'.
+bool is_big(const offload::Layout& layout, uint32_t block);
+
 uint64_t total(const std::vector<MemoryRow>& rows, const std::string& place);
 
 }  // namespace sluice::engine

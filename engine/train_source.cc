@@ -29,7 +29,6 @@ void TrainSource::start(const offload::StepMeta& meta, uint64_t end, offload::Ex
 bool TrainSource::begin(uint64_t period, Step& step) {
   if (period >= end_ || stop_requested()) return false;
   step.number = period + 1;
-  step.begun = Clock::now();
   for (uint32_t j = 0; j < options_.accumulation; ++j) {
     const uint64_t first = planned_.samples + uint64_t{j} * options_.micro_batch;
     step.micro.push_back(assemble(data_, first, options_.micro_batch, options_.sequence, UINT64_MAX));

@@ -276,6 +276,5 @@ offload::OpenReport Trainer::open() {
 
 RunOutcome Trainer::run(base::Trace* trace) { return impl_->run(trace); }
 EvalResult Trainer::evaluate() { return impl_->evaluate(); }
-uint64_t Trainer::steps_done() const { return impl_->store->meta().step; }
 
 }  // namespace sluice::engine

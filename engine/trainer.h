@@ -84,7 +84,6 @@ class Trainer {
   RunOutcome run(base::Trace* trace = nullptr);
   // Of the evaluation set, with the newest weights. Only with eval_tokens.
   EvalResult evaluate();
-  uint64_t steps_done() const;
 
  private:
   struct Impl;
