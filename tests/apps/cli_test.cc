@@ -9,6 +9,8 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "tests/paths.h"
+
 namespace sluice {
 namespace {
 
@@ -17,7 +19,7 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-const std::string kRecipe = SLUICE_SOURCE_DIR "/configs/smollm2-135m-nvme.json";
+const std::string kRecipe = source_dir() / "configs/smollm2-135m-nvme.json";
 
 struct Result {
   int code;
@@ -35,8 +37,7 @@ Result sluice_command(const std::string& arguments) {
       std::filesystem::path(testing::TempDir()) / ("cli_" + std::to_string(getpid()));
   std::filesystem::create_directories(folder);
   const std::string out = folder / "out", err = folder / "err";
-  const std::string line = std::string("ASAN_OPTIONS=detect_leaks=0 ") + SLUICE_BINARY_DIR "/sluice " +
-                           arguments + " >" + out + " 2>" + err;
+  const std::string line = "ASAN_OPTIONS=detect_leaks=0 " + (binary_dir() / "sluice").string() + " " + arguments + " >" + out + " 2>" + err;
   const int status = std::system(line.c_str());
   Result result{WIFEXITED(status) ? WEXITSTATUS(status) : -1, read(out), read(err)};
   std::filesystem::remove_all(folder);

@@ -9,17 +9,13 @@
 #include <thread>
 
 #include "tests/apps/program.h"
+#include "tests/paths.h"
 
 namespace sluice::apps {
 namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-
-fs::path test_models() {
-  const char* env = std::getenv("SLUICE_TEST_MODELS");
-  return env != nullptr ? env : SLUICE_SOURCE_DIR "/build/test_models";
-}
 
 class KillTest : public testing::Test {
  protected:

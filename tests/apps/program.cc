@@ -11,6 +11,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "tests/paths.h"
+
 namespace sluice::apps {
 
 namespace fs = std::filesystem;
@@ -38,7 +40,7 @@ void redirect(const fs::path& file, int to) {
 
 Program::Program(const std::vector<std::string>& arguments, const fs::path& folder, const std::map<std::string, std::string>& environment)
     : out_(output_file(folder, ".out")), err_(output_file(folder, ".err")) {
-  std::vector<std::string> words{SLUICE_BINARY_DIR "/sluice"};
+  std::vector<std::string> words{binary_dir() / "sluice"};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());

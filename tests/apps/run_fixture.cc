@@ -17,11 +17,6 @@ using nlohmann::json;
 using testing::HasSubstr;
 using testing::Not;
 
-fs::path test_models() {
-  const char* env = std::getenv("SLUICE_TEST_MODELS");
-  return env != nullptr ? env : SLUICE_SOURCE_DIR "/build/test_models";
-}
-
 std::string read_all(const fs::path& file) {
   std::ifstream in(file, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};

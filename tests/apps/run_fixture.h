@@ -10,13 +10,12 @@
 #include <vector>
 
 #include "tests/apps/program.h"
+#include "tests/paths.h"
 
 namespace sluice::apps {
 
 using Words = std::vector<std::string>;
 
-// The tiny models that tools/make_test_models.py made.
-std::filesystem::path test_models();
 std::string read_all(const std::filesystem::path& file);
 void write_all(const std::filesystem::path& file, const std::string& text);
 // Replaces the first `from` in the file; throws when there is none.

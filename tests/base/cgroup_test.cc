@@ -6,6 +6,8 @@
 #include <fstream>
 #include <string>
 
+#include "tests/paths.h"
+
 namespace sluice::base {
 namespace {
 
@@ -15,7 +17,7 @@ namespace fs = std::filesystem;
 class Cgroup : public ::testing::Test {
  protected:
   Cgroup() {
-    std::string name = SLUICE_BINARY_DIR "/cgroup-test-XXXXXX";
+    std::string name = binary_dir() / "cgroup-test-XXXXXX";
     root_ = mkdtemp(name.data());
   }
   ~Cgroup() override { fs::remove_all(root_); }

@@ -8,13 +8,14 @@
 #include <thread>
 
 #include "base/error.h"
+#include "tests/paths.h"
 
 namespace sluice::base {
 namespace {
 
 nlohmann::json written(const Trace& trace) {
   const std::filesystem::path file =
-      std::string(SLUICE_BINARY_DIR) + "/trace-test-" + std::to_string(getpid()) + ".json";
+      binary_dir() / ("trace-test-" + std::to_string(getpid()) + ".json");
   trace.write(file);
   nlohmann::json json = nlohmann::json::parse(std::ifstream(file));
   std::filesystem::remove(file);

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "configs/read_config.h"
+#include "tests/paths.h"
 
 namespace sluice::configs {
 namespace {
@@ -11,7 +12,7 @@ namespace {
 TEST(Recipes, AllRead) {
   int count = 0;
   for (const auto& entry :
-       std::filesystem::recursive_directory_iterator(std::filesystem::path(SLUICE_SOURCE_DIR) / "configs")) {
+       std::filesystem::recursive_directory_iterator(source_dir() / "configs")) {
     if (entry.path().extension() != ".json") continue;
     EXPECT_NO_THROW(read_config(entry.path())) << entry.path();
     ++count;
@@ -21,7 +22,7 @@ TEST(Recipes, AllRead) {
 
 TEST(Recipes, SmolLm2OnNvme) {
   const RunConfig c =
-      read_config(std::filesystem::path(SLUICE_SOURCE_DIR) / "configs/smollm2-135m-nvme.json");
+      read_config(source_dir() / "configs/smollm2-135m-nvme.json");
   EXPECT_EQ(c.zero_optimization.offload_param.device, offload::Tier::nvme);
   EXPECT_EQ(c.zero_optimization.offload_optimizer.device, offload::Tier::nvme);
   EXPECT_EQ(c.storage.durable, offload::Durable::step);

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "tests/paths.h"
 
 namespace sluice::engine {
 
@@ -65,12 +66,6 @@ inline void expect_error(base::ErrorKind kind, const std::string& text, const st
     EXPECT_EQ(e.kind(), kind) << e.what();
     EXPECT_THAT(std::string(e.what()), testing::HasSubstr(text));
   }
-}
-
-// The tiny models of tools/make_test_models.py.
-inline std::filesystem::path test_models() {
-  const char* chosen = std::getenv("SLUICE_TEST_MODELS");
-  return chosen != nullptr ? chosen : std::filesystem::path(SLUICE_SOURCE_DIR) / "build" / "test_models";
 }
 
 }  // namespace sluice::engine

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "engine/safetensors.h"
+#include "tests/paths.h"
 
 namespace sluice::engine {
 namespace {
@@ -42,14 +43,7 @@ at::Tensor value_view(const offload::BlockPlace& block, const offload::TensorPla
 }  // namespace
 
 std::filesystem::path test_model_folder(const std::string& name) {
-  const char* set = std::getenv("SLUICE_TEST_MODELS");
-  const std::filesystem::path root = set ? set : SLUICE_SOURCE_DIR "/build/test_models";
-  if (!std::filesystem::exists(root / "stamp")) {
-    base::fail(base::ErrorKind::data,
-               "no test models in {}: run tools/make_test_models.py, or set SLUICE_TEST_MODELS",
-               root.string());
-  }
-  return root / name;
+  return test_models() / name;
 }
 
 std::map<std::string, at::Tensor> read_tensors(const std::filesystem::path& path) {

@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "tests/engine/files_util.h"
+#include "tests/paths.h"
 
 namespace sluice::engine {
 namespace {
@@ -30,7 +31,7 @@ TEST(PythonTool, TakesTheChosenInterpreter) {
 TEST(PythonTool, SearchesAboveTheProgram) {
   // The test lies in the build folder, inside the source tree.
   EXPECT_EQ(fs::canonical(find_tool("prepare.py")),
-            fs::canonical(fs::path(SLUICE_SOURCE_DIR) / "tools" / "prepare.py"));
+            fs::canonical(source_dir() / "tools" / "prepare.py"));
   expect_error(ErrorKind::config, "tools/none.py", [] { find_tool("none.py"); });
 }
 

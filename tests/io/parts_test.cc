@@ -11,6 +11,7 @@
 #include "io/transfer.h"
 #include "io/uring_queue.h"
 #include "tests/io/scratch.h"
+#include "tests/paths.h"
 
 namespace sluice::io {
 namespace {
@@ -124,7 +125,7 @@ TEST(DeviceByteCap, IsHalfOfTheQueueOfTheDeviceOrNoLimit) {
   struct stat info {};
   ASSERT_EQ(stat("/dev/shm", &info), 0);
   EXPECT_EQ(device_byte_cap(info.st_dev), std::numeric_limits<uint64_t>::max());
-  ASSERT_EQ(stat(SLUICE_BINARY_DIR, &info), 0);
+  ASSERT_EQ(stat(binary_dir().c_str(), &info), 0);
   EXPECT_GE(device_byte_cap(info.st_dev), 64_KiB);
 }
 

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "tests/paths.h"
 
 namespace sluice::io {
 
@@ -20,7 +21,7 @@ class Scratch {
  public:
   enum class On { disk, tmpfs };
   explicit Scratch(On on = On::disk) {
-    std::string name = std::string(on == On::disk ? SLUICE_BINARY_DIR : "/dev/shm") + "/sluice-test-XXXXXX";
+    std::string name = (on == On::disk ? binary_dir() : std::filesystem::path("/dev/shm")) / "sluice-test-XXXXXX";
     if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp " + name);
     path_ = name;
   }

@@ -7,6 +7,7 @@
 
 #include "offload/plan_builder.h"
 #include "tests/offload/plan_models.h"
+#include "tests/paths.h"
 
 namespace sluice::offload {
 namespace {
@@ -59,7 +60,7 @@ void compare(const Plan& plan, const nlohmann::json& expected, bool tied, int32_
 }
 
 TEST(PlanOrder, EveryLaneEqualsTheModelOfTheSchedule) {
-  std::ifstream file(SLUICE_SOURCE_DIR "/tests/offload/data/lane_orders.json");
+  std::ifstream file(source_dir() / "tests/offload/data/lane_orders.json");
   const auto fixture = nlohmann::json::parse(file);
   ASSERT_EQ(fixture.at("plans").size(), 20u);
   for (const auto& expected : fixture.at("plans")) {
