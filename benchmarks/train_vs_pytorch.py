@@ -33,13 +33,13 @@ def pytorch(arguments, micro_batch):
     return json.loads(done.stdout.strip().split("\n")[-1])["tokens_per_s"]
 
 
-def sluice(arguments, micro_batch, tier, keep_graphs):
+def sluice(arguments, micro_batch, tier, keep_graphs, overlap="none"):
     shutil.rmtree(ROOT / RUN, ignore_errors=True)
     durable = "step" if tier == "nvme" else "none"
     values = {"run.dir": RUN, "data.sequence_length": arguments.sequence, "steps": arguments.steps,
               "train_micro_batch_size_per_gpu": micro_batch, "gradient_accumulation_steps": 1, "memory.gpu": "8GiB",
               "zero_optimization.offload_param.device": tier, "zero_optimization.offload_optimizer.device": tier,
-              "execution.keep_graphs": keep_graphs, "storage.durable": durable}
+              "execution.keep_graphs": keep_graphs, "execution.overlap": overlap, "storage.durable": durable}
     command = ["build/release/sluice", "train", "configs/smollm2-135m-nvme.json"]
     for key, value in values.items():
         command += ["--set", f"{key}={json.dumps(value)}"]
@@ -63,7 +63,8 @@ def main():
     for micro_batch in arguments.micro_batches:
         kinds = {"PyTorch": lambda: pytorch(arguments, micro_batch),
                  "sluice, tier none, graphs kept": lambda: sluice(arguments, micro_batch, "none", "all"),
-                 "sluice, all on nvme, overlap none": lambda: sluice(arguments, micro_batch, "nvme", 0)}
+                 "sluice, all on nvme, overlap none": lambda: sluice(arguments, micro_batch, "nvme", 0),
+                 "sluice, all on nvme, overlap forward": lambda: sluice(arguments, micro_batch, "nvme", 0, "forward")}
         seen = {kind: [] for kind in kinds}
         for _ in range(arguments.rounds):
             for kind, run in kinds.items():
