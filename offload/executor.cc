@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <limits>
 #include <new>
 #include <utility>
 #include <vector>
@@ -22,6 +23,7 @@ using base::fail;
 
 constexpr uint64_t kLive = Dependencies::kLivePeriods;
 constexpr uint64_t kSlots = 2 * kLive - 1;  // live periods, and those that edges from them reach
+constexpr uint64_t kNoPeriod = std::numeric_limits<uint64_t>::max();
 
 // State transfers share the width of their lane with the weights', which go first.
 constexpr bool yields_to_lane_before(size_t lane) {
@@ -72,7 +74,7 @@ struct Period {
 
 }  // namespace
 
-// Only abandon() and take_stats() are called by other threads than the loop's.
+// Only abandon(), end_after() and take_stats() are called by other threads than the loop's.
 struct Executor::Impl {
   Impl(const Plan& p, OpHandlers& h, const Options& o) : plan(p), handlers(h), dependencies(p), clock(p, o.trace) {
     streams[static_cast<size_t>(Lane::compute)] = o.compute;
@@ -137,6 +139,7 @@ struct Executor::Impl {
   uint64_t oldest = 0;       // period with operations not yet done
   uint64_t next_begin = 0;   // period that begin_period has not been asked for
   std::optional<uint64_t> end;  // begin_period said no to it
+  std::atomic<uint64_t> last = kNoPeriod;  // end_after
   size_t in_flight = 0;
   // Per stream and other lane, how far in the other lane's work the stream already waits: 1 + position over all periods.
   std::array<std::array<uint64_t, kLanes>, kLanes> waited{};
@@ -154,6 +157,7 @@ struct Executor::Impl {
 void Executor::Impl::start(uint64_t first_period) {
   first = oldest = next_begin = first_period;
   end.reset();
+  last = kNoPeriod;
   for (auto& stream : waited) stream.fill(0);
   for (size_t l = 0; l < kLanes; ++l) lanes[l] = {.period = first};
   for (uint64_t age = 0; age < kSlots; ++age) slot(first + age).reset(dependencies.waits(age));
@@ -167,7 +171,7 @@ uint64_t Executor::Impl::run(uint64_t first_period) {
   for (;;) {
     issue_all();
     if (in_flight == 0) {
-      if (stopping || (end && oldest == *end)) break;
+      if (stopping || (end && oldest == *end) || oldest > last) break;
       begin_error = std::make_exception_ptr(Error(ErrorKind::bug, "the plan cannot go on: " + what_waits()));
       stopping = true;
       break;
@@ -177,7 +181,7 @@ uint64_t Executor::Impl::run(uint64_t first_period) {
     stopping = stopping || abandoned;
   }
   if (stopping) finish();
-  return *end - first;
+  return oldest - first;
 }
 
 // After an error or abandon(): nothing is in flight but what an operation that failed while enqueueing has left on a stream.
@@ -215,7 +219,7 @@ bool Executor::Impl::begun(uint64_t period) {
 bool Executor::Impl::can_issue(size_t lane) {
   const auto& order = plan.order[lane];
   const Cursor& at = lanes[lane];
-  if (order.empty() || stopping || (end && at.period >= *end) || at.period >= oldest + kLive) return false;
+  if (order.empty() || stopping || (end && at.period >= *end) || at.period > last || at.period >= oldest + kLive) return false;
   const uint32_t in_lane = at.in_flight + (yields_to_lane_before(lane) ? lanes[lane - 1].in_flight : 0);
   return in_lane < plan.widths[lane] && slot(at.period).waits[order[at.next]] == 0 && begun(at.period);
 }
@@ -343,6 +347,8 @@ Executor::Executor(const Plan& plan, OpHandlers& handlers, const Options& option
 Executor::~Executor() = default;
 
 uint64_t Executor::run(uint64_t first_period) { return impl_->run(first_period); }
+
+void Executor::end_after(uint64_t period) { impl_->last = period; }
 
 void Executor::abandon() {
   impl_->abandoned = true;

@@ -50,6 +50,7 @@ struct ExecutorStats {  // seconds and bytes of the operations done since the la
   std::array<uint64_t, kLanes> bytes{};
   double compute_stall = 0;            // compute lane idle before an operation of it
   std::array<double, kLanes> stall_by_lane{};  // that time by the lane of the operation it waited for
+  ExecutorStats& operator+=(const ExecutorStats& other);
 };
 
 // The loop is the thread that calls run(); besides, one waiter per device stream, one update and one commit thread. At most three
@@ -77,6 +78,9 @@ class Executor {
   // Runs periods first, first+1, ... until begin_period says no; returns the number of periods run. Blocking. The dependencies
   // of the first period on earlier ones count as done; on return every operation is done.
   uint64_t run(uint64_t first_period);
+  // From run() of a handler (the gate): the period is the last of this run. What has been issued of later ones is completed and forgotten, and
+  // the run after it may begin with one of them. An operation of a later period that has an effect must depend on the caller's.
+  void end_after(uint64_t period);
   // From any thread: issue nothing more (used to abandon a step); run() drains and throws Error(interrupted). For good.
   void abandon();
   ExecutorStats take_stats();  // from any thread

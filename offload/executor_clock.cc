@@ -8,6 +8,16 @@
 
 namespace sluice::offload {
 
+ExecutorStats& ExecutorStats::operator+=(const ExecutorStats& other) {
+  for (size_t lane = 0; lane < kLanes; ++lane) {
+    busy[lane] += other.busy[lane];
+    bytes[lane] += other.bytes[lane];
+    stall_by_lane[lane] += other.stall_by_lane[lane];
+  }
+  compute_stall += other.compute_stall;
+  return *this;
+}
+
 double executor_now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 ExecutorClock::ExecutorClock(const Plan& plan, base::Trace* trace) : plan_(plan), trace_(trace) {}

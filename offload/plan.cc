@@ -48,13 +48,15 @@ void number_acquisitions(Plan& plan) {
       }
   for (uint32_t i = 0; i < plan.ops.size(); ++i)
     for (Use& use : plan.ops[i].uses) {
+      if (plan.given(use.ring)) continue;
       const uint32_t n = number[static_cast<size_t>(use.ring)][use.acquisition];
       if (n == UINT32_MAX)
         fail(ErrorKind::bug, "{} uses a buffer of ring {} that nothing acquires", plan.name(i),
              to_string(use.ring));
       use.acquisition = n;
     }
-  for (size_t r = 0; r < kRings; ++r) plan.rings[r].acquisitions = count[r];
+  for (size_t r = 0; r < kRings; ++r)
+    if (!plan.given(static_cast<Ring>(r))) plan.rings[r].acquisitions = count[r];
 }
 
 }  // namespace

@@ -93,6 +93,7 @@ struct Op {
   int32_t tile_in_block = -1;  // trainable tiles first, then frozen ones
   bool tied_part = false;  // copy_out: the head's contribution to the tied matrix (its Norm takes both parts)
   bool last_micro = false; // last micro-batch of its block: gradients are complete, the device slot is free
+  bool previous_step = false;  // part of the step of the period before: a deferred update, what belongs to it, a late commit
   uint64_t bytes = 0;      // moved on its lane; 0 for compute
   Key key;
   std::vector<Dep> deps;
@@ -115,12 +116,16 @@ struct Plan {
   std::array<std::vector<uint32_t>, kLanes> order;  // op indices of each lane, in key order
   std::array<RingInfo, kRings> rings;
   std::array<uint32_t, kLanes> widths;
+  // Runs for one period, right after a period of a train plan whose gradients it takes over (plan_follow_up.h).
+  bool follow_up = false;
 
   // The buffer of a use in period k: rings rotate over the periods.
   uint32_t buffer(const Use& use, uint64_t period) const {
     const RingInfo& r = rings[static_cast<size_t>(use.ring)];
     return static_cast<uint32_t>(((period - use.periods) * r.acquisitions + use.acquisition) % r.size);
   }
+  // Filled by the period before, and numbered as that plan numbers it: no operation of this plan acquires it.
+  bool given(Ring ring) const { return follow_up && (ring == Ring::gradients || ring == Ring::tied_gradients); }
   std::string name(uint32_t op) const;  // "CopyOut 3.1": kind, block, tile in block or micro-batch
 };
 

@@ -27,6 +27,8 @@ void PlanBuilder::commit() {
   const uint32_t publish = add(OpKind::publish, Lane::commit, {slot, 9, 2});
   for (int32_t write : deferred) depend(flush, write, 0);
   for (int32_t write : others) depend(flush, write, late ? 1 : 0);
+  depend(flush, gate_, late ? 1 : 0);  // a guess may have been wrong
+  for (uint32_t i : {flush, agree, publish}) op(i).previous_step = late;
   depend(agree, static_cast<int32_t>(flush), 0);
   depend(publish, static_cast<int32_t>(agree), 0);
   for (int32_t write : others)

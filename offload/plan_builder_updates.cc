@@ -39,6 +39,7 @@ void PlanBuilder::place_update(uint32_t t, int32_t slot) {
   const auto update = static_cast<uint32_t>(ops.update);
   const float place = place_in_slot(t);
   op(update).key = {slot, ops.deferred ? -1.0f : 2.0f, place};
+  op(update).previous_step = ops.deferred;
   depend(update, ops.norm, ops.deferred ? 1 : 0);
   if (ops.deferred || options_.placement == Placement::none) depend(update, gate_, ops.deferred ? 1 : 0);
 
@@ -47,6 +48,7 @@ void PlanBuilder::place_update(uint32_t t, int32_t slot) {
     const uint32_t read =
         add_tile(OpKind::read_state, Lane::disk_state, {slot, ops.deferred ? 0.0f : 1.0f, place}, t,
                  layout_.state_extent_bytes(tile(t)));
+    op(read).previous_step = ops.deferred;
     depend(read, ops.write_state, 1);
     state = acquire(read, Ring::state);
     depend(update, static_cast<int32_t>(read), 0);
@@ -73,6 +75,7 @@ std::optional<Use> PlanBuilder::weights_for_update(uint32_t t, int32_t slot) {
       add_tile(OpKind::read_weights, Lane::disk_weights, {slot, ops.deferred ? 0.0f : 1.0f, place_in_slot(t)},
                t, layout_.weights_extent_bytes(tile(t)));
   op(read).visit = Visit::update;
+  op(read).previous_step = ops.deferred;
   depend(read, ops.write_weights, 1);
   depend(static_cast<uint32_t>(ops.update), static_cast<int32_t>(read), 0);
   return acquire(read, Ring::weights);
@@ -86,6 +89,7 @@ void PlanBuilder::place_writes(uint32_t t, const std::optional<Use>& weights,
     const auto i = static_cast<uint32_t>(write);
     op(i).key = op(static_cast<uint32_t>(ops.update)).key;
     op(i).key.sub = sub;
+    op(i).previous_step = ops.deferred;
     depend(i, ops.update, 0);
     if (buffer) use(i, *buffer);
   };
@@ -99,6 +103,7 @@ void PlanBuilder::place_refresh(uint32_t t, int32_t slot, const std::optional<Us
   const TileOps& ops = tiles_[t];
   const auto refresh = static_cast<uint32_t>(ops.refresh);
   op(refresh).key = {slot, ops.deferred ? 0.0f : 2.0f, place_in_slot(t)};
+  op(refresh).previous_step = ops.deferred;
   depend(refresh, ops.update, 0);
   if (weights) use(refresh, *weights);
 }

@@ -43,6 +43,7 @@ class DataCheck {
   const Op& op(uint32_t i) const { return plan_.ops[i]; }
 
   void need(uint32_t x, uint32_t y, uint32_t periods, const char* why) const {
+    if (plan_.follow_up && periods > 0) return;  // there is no next period
     if (!order_.before(x, y, periods))
       fail(ErrorKind::bug, "{} need not be done before {}{}: {}", plan_.name(x), plan_.name(y),
            periods == 0 ? "" : " of the next period", why);
@@ -122,12 +123,14 @@ void DataCheck::check_buffers() const {
   for (uint32_t i = 0; i < plan_.ops.size(); ++i)
     for (size_t u = 0; u < op(i).uses.size(); ++u) {
       const Use& use = op(i).uses[u];
+      if (plan_.given(use.ring)) continue;
       Buffer& buffer = rings[static_cast<size_t>(use.ring)][use.acquisition];
       if (u < op(i).acquires) buffer.acquirer = i;
       buffer.users.emplace_back(i, use.periods);
     }
   for (size_t r = 0; r < kRings; ++r)
-    for (const Buffer& buffer : rings[r]) check_users(static_cast<Ring>(r), buffer.users, buffer.acquirer);
+    for (const Buffer& buffer : rings[r])
+      if (!plan_.given(static_cast<Ring>(r))) check_users(static_cast<Ring>(r), buffer.users, buffer.acquirer);
 }
 
 void DataCheck::check_users(Ring ring, const std::vector<std::pair<uint32_t, uint32_t>>& users,
@@ -154,6 +157,7 @@ void DataCheck::check_users(Ring ring, const std::vector<std::pair<uint32_t, uin
 
 // 1: the gradient of the period before (deferred). Visits then see this period's Update, else the one before.
 uint32_t DataCheck::lateness(const TileOps& ops) const {
+  if (plan_.follow_up) return 0;
   if (!ops.norm) fail(ErrorKind::bug, "{} has no Norm", plan_.name(*ops.update));
   for (const Dep& dep : op(*ops.update).deps)
     if (dep.op == *ops.norm) return dep.periods;
@@ -168,7 +172,7 @@ void DataCheck::check_tile(const TileOps& ops) const {
     return;
   }
   const uint32_t late = lateness(ops);
-  check_gradient(ops, late);
+  if (!plan_.follow_up) check_gradient(ops, late);
   check_weights(ops, 1 - late);
   check_homes(ops, 1 - late);
   for (const std::optional<uint32_t>& write : {ops.write_weights, ops.write_state})
@@ -252,6 +256,7 @@ void DataCheck::check_commit() const {
   need(*agree_, *publish_, 0, "only what was agreed on is published");
   bool any_late = false;
   for (const auto& [tile, ops] : tiles_) any_late |= ops.update && lateness(ops) == 1;
+  if (gate_) need(*gate_, *flush_, any_late ? 1 : 0, "a rejected update is not published");
   for (const auto& [tile, ops] : tiles_) {
     if (!ops.update) continue;
     if (!ops.write_weights || !ops.write_state)

@@ -83,7 +83,8 @@ void add_edges(const Plan& plan, Ring name, const RingUse& ring, std::vector<Rin
 std::vector<RingEdge> ring_edges(const Plan& plan) {
   std::vector<RingEdge> edges;
   const auto rings = collect(plan);
-  for (size_t r = 0; r < kRings; ++r) add_edges(plan, static_cast<Ring>(r), rings[r], edges);
+  for (size_t r = 0; r < kRings; ++r)
+    if (!plan.given(static_cast<Ring>(r))) add_edges(plan, static_cast<Ring>(r), rings[r], edges);
   return edges;
 }
 
