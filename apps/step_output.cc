@@ -30,10 +30,10 @@ double tokens_per_second(const engine::StepReport& s) { return s.seconds > 0 ? s
 
 std::string step_line(const engine::StepReport& s) {
   return fmt::format("step {}/{}  loss {:.4f}  lr {:.2e}  grad_norm {:.3f}  clip_coef {:.3f}  {:.0f} tokens/s  {:.2f} s  "
-                     "disk {:.2f} read {:.2f} write  copy {:.2f} GB/s  eta {}{}{}",
+                     "disk {:.2f} read {:.2f} write  copy {:.2f} GB/s  eta {}{}{}{}",
                      s.step, s.steps, s.loss, s.lr, s.grad_norm, s.clip, tokens_per_second(s), s.seconds, rate(disk_read(s), s),
                      rate(disk_write(s), s), rate(h2d(s) + d2h(s), s), base::format_duration(s.eta_seconds),
-                     s.skipped ? "  SKIPPED: not finite" : "", s.committed ? "  committed" : "");
+                     s.skipped ? "  SKIPPED: not finite" : "", s.redone ? "  redone" : "", s.committed ? "  committed" : "");
 }
 
 std::string metrics_line(const engine::StepReport& s) {
@@ -54,6 +54,7 @@ std::string metrics_line(const engine::StepReport& s) {
       {"stall", stall},
       {"bytes", {{"disk_read", disk_read(s)}, {"disk_write", disk_write(s)}, {"h2d", h2d(s)}, {"d2h", d2h(s)}}},
       {"skipped", s.skipped},
+      {"redone", s.redone},
       {"committed", s.committed}};
   return line.dump();
 }
@@ -68,7 +69,7 @@ void MetricsFile::append(const std::string& line) {
     base::fail(base::ErrorKind::disk, "cannot write {}: {}", path_, std::strerror(errno));
 }
 
-std::string memory_table(const engine::MemoryReport& memory, offload::Durable durable) {
+std::string memory_table(const engine::MemoryReport& memory, offload::Durable durable, offload::Placement overlap) {
   std::string text = fmt::format("{:<6} {:<24} {:>12} {:>12}\n", "place", "purpose", "need", "have");
   for (const char* place : {"gpu", "host", "disk"}) {
     for (const auto& row : memory.rows)
@@ -82,7 +83,10 @@ std::string memory_table(const engine::MemoryReport& memory, offload::Durable du
   }
   switch (durable) {
     case offload::Durable::step:
-      return text + "durable: step. Every step is committed; a crash costs the step at work. No undo yet.";
+      return text + (overlap == offload::Placement::forward || overlap == offload::Placement::spread
+                         ? "durable: step. Every step is committed in the forward of the next; a crash costs the step at work, and the one before "
+                           "until its line says committed. No undo yet."
+                         : "durable: step. Every step is committed; a crash costs the step at work. No undo yet.");
     case offload::Durable::checkpoint:
       return text + "durable: checkpoint. State lives in memory between commits; a crash costs all steps since the last commit.";
     case offload::Durable::none:

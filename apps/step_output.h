@@ -29,6 +29,6 @@ class MetricsFile {
 };
 
 // gpu, host and disk: need by purpose, and have. Ends with what a crash costs.
-std::string memory_table(const engine::MemoryReport& memory, offload::Durable durable);
+std::string memory_table(const engine::MemoryReport& memory, offload::Durable durable, offload::Placement overlap);
 
 }  // namespace sluice::apps

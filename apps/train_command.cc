@@ -63,9 +63,16 @@ void print_memory(const engine::Trainer& trainer, const configs::RunConfig& conf
   uint64_t trainable = 0;
   for (const auto& block : trainer.layout().blocks())
     for (const auto& tensor : block.tensors) trainable += tensor.trainable ? tensor.count : 0;
-  spdlog::info("{} parameters, {} trainable; weights {}, state {}\n{}", trainer.layout().parameters(), trainable, offload::to_string(*config.zero_optimization.offload_param.device),
-               offload::to_string(*config.zero_optimization.offload_optimizer.device),
-               memory_table(memory, *config.storage.durable));
+  const offload::Placement overlap = *config.execution.overlap;
+  spdlog::info("{} parameters, {} trainable; weights {}, state {}, overlap {}\n{}", trainer.layout().parameters(), trainable,
+               offload::to_string(*config.zero_optimization.offload_param.device),
+               offload::to_string(*config.zero_optimization.offload_optimizer.device), offload::to_string(overlap),
+               memory_table(memory, *config.storage.durable, overlap));
+  const bool guesses = overlap == offload::Placement::backward || overlap == offload::Placement::spread;
+  if (guesses && *config.storage.durable != offload::Durable::step)
+    spdlog::info("execution.overlap: without storage.durable \"step\" no spare of the old state is kept, so {} updates nothing before the "
+                 "gradient norm is known: it works as forward",
+                 offload::to_string(overlap));
 }
 
 // metrics is opened later, when the lines of steps that were not committed have been cut.

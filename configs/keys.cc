@@ -185,7 +185,8 @@ void add_machine(Table& t) {
                                    {"backward", Placement::backward},
                                    {"spread", Placement::spread}})),
         FIELD(execution.overlap),
-        "when the optimizer works; the result is the same bits (only none for now)");
+        "when the optimizer works: after the step (none), in the next forward, in the backward on the guess that "
+        "no gradient is clipped, or spread over both; auto: forward. The same bits in all");
   t.add("execution.device_slots", integer<uint32_t>(1, 64), FIELD(execution.device_slots),
         "layers' weights on the device at once");
   const auto pool = or_auto(integer<uint32_t>(1, 1 << 24));

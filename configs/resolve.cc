@@ -178,8 +178,8 @@ void resolve_execution(RunConfig* config) {
   if (!config->run.deterministic)
     refuse(*config, "run.deterministic", "the emulated device has no other kernels; leave it true");
   if (!execution.overlap) {
-    execution.overlap = offload::Placement::none;
-    derive(config, "execution.overlap", "the only one for now");
+    execution.overlap = offload::Placement::forward;
+    derive(config, "execution.overlap", "no guess, nothing to redo, and never slower than none");
   }
   if (!execution.boundaries) {
     execution.boundaries = Boundaries::gpu;
@@ -187,8 +187,6 @@ void resolve_execution(RunConfig* config) {
   }
   if (machine.device != DeviceType::cpu)
     refuse(*config, "machine.device", "CUDA devices are not built yet; take \"cpu\" or \"auto\"");
-  if (execution.overlap != offload::Placement::none)
-    refuse(*config, "execution.overlap", "does not run yet; take \"none\" or \"auto\"");
   if (execution.boundaries != Boundaries::gpu)
     refuse(*config, "execution.boundaries", "does not run yet; take \"gpu\" or \"auto\"");
   if (config->memory.pinned.value_or(0) > 0)

@@ -55,7 +55,7 @@ Evaluator::Evaluator(Runtime& runtime, Model& model, const StepShape& shape, Ste
 EvalResult Evaluator::run(const Packing& data, int slot, const std::function<void(uint64_t, uint64_t)>& progress) {
   EvalSource source(data, shape_.options(), progress);
   StepHandlers handlers(shape_, compute_, transfer_, nullptr, store_, source, {});
-  handlers.set_slots(0, {.read = slot, .write = slot});
+  handlers.set_newest({.read = slot, .write = slot});
   offload::Executor executor(plan_, handlers,
                              {.compute = runtime_.compute.get(), .h2d = runtime_.h2d.get(), .d2h = runtime_.d2h.get(), .trace = nullptr});
   executor.run(0);

@@ -18,7 +18,7 @@ struct HostMicroBatch {
 // Written by begin_period (data), the compute stream (losses), the update lane (norms, clip, hashes); the plan's dependencies
 // order these, so no lock is needed.
 struct Step {
-  uint64_t number = 0;  // counts from 1; 0: evaluation
+  uint64_t number = 0;  // counts from 1; 0: evaluation, or no step at all
   std::vector<HostMicroBatch> micro;
   uint64_t tokens = 0;   // inputs of the whole step
   uint64_t trained = 0;  // targets that count
@@ -34,6 +34,8 @@ struct Step {
   std::vector<uint64_t> hashes;    // extent hashes, [tile][part]
   double grad_norm = 0, clip = 1;  // by the gate
   bool skipped = false;            // non-finite gradients under on_nonfinite: skip
+  bool redo = false;               // its updates were made on a wrong guess, and are to be made again
+  bool redone = false;             // they have been
   uint32_t updates_left = 0;
 
   double loss() const {

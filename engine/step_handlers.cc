@@ -13,16 +13,37 @@ StepHandlers::StepHandlers(const StepShape& shape, ComputeOps& compute, Transfer
   for (const auto& tile : shape.layout().tiles()) updates_ += tile.trainable ? 1 : 0;
 }
 
-void StepHandlers::set_slots(uint64_t first_period, const Slots& slots) {
+// Deferred operations of the first period find a step before it that has nothing to update.
+void StepHandlers::start(uint64_t first_period, offload::Executor* executor) {
+  executor_ = executor;
+  step(first_period - 1) = Step{};
+  step(first_period - 1).skipped = true;
+  slots(first_period - 1) = newest_;
+  go_on(first_period);
+}
+
+void StepHandlers::go_on(uint64_t first_period) {
   first_period_ = first_period;
-  newest_ = slots;
+  follow_up_.reset();
+}
+
+void StepHandlers::start_follow_up(uint64_t period) {
+  follow_up_ = period;
+  Step& s = step(period - 1);
+  s.redone = s.redone || s.redo;
+  s.redo = false;
 }
 
 bool StepHandlers::begin_period(uint64_t period) {
+  if (follow_up_) return period == *follow_up_;
   Step& s = step(period);
   s = Step{};
-  // Otherwise the gate of the period before says, and perhaps it has already.
-  if (update_ == nullptr || period == first_period_) slots(period) = newest_;
+  // Without guesses the gate of the period before says, and perhaps it has already.
+  if (update_ == nullptr || period == first_period_) {
+    slots(period) = newest_;
+  } else if (options_.guesses) {
+    slots(period) = after(slots(period - 1));
+  }
   if (!source_.begin(period, s)) return false;
   s.losses.assign(shape_.options().micro_batches, 0);
   if (update_ != nullptr) {
@@ -42,20 +63,34 @@ void StepHandlers::enqueue(const offload::OpRun& run, gpu::Stream& stream) {
 }
 
 std::optional<offload::OpHandlers::DiskRequest> StepHandlers::request(const offload::OpRun& run) {
-  return transfer_.request(run, step(run.period), slots(run.period));
+  Step& s = step_of(run);
+  const OpKind kind = run.op().kind;
+  if (kind == OpKind::write_weights || kind == OpKind::write_state) {
+    // A write on a guess does not look at the gate's verdict, which may be there or not: it goes to a slot that is not published.
+    const bool on_guess = options_.guesses && !run.op().previous_step;
+    if (!on_guess && s.skipped) return std::nullopt;
+    if (!s.writing) store_.begin_writes();
+    s.writing = true;
+  }
+  if (kind == OpKind::read_state && s.number == 0) return std::nullopt;  // nothing to update
+  return transfer_.request(run, slots(run.period - run.op().previous_step));
 }
 
 void StepHandlers::run(const offload::OpRun& run) {
-  Step& s = step(run.period);
+  Step& s = step_of(run);
   switch (run.op().kind) {
     case OpKind::norm: return update_->norm(run, s);
     case OpKind::gate: update_->gate(s); return after_gate(run.period);
     case OpKind::update: return update_->update(run, s);
     case OpKind::flush: return flush(s);
     case OpKind::agree: return;  // one rank agrees with itself
-    case OpKind::publish: return s.skipped ? store_.skip(s.meta) : store_.publish();
+    case OpKind::publish: return publish(s);
     default: base::fail(base::ErrorKind::bug, "{} has no host work", run.plan->name(run.index));
   }
+}
+
+Slots StepHandlers::after(const Slots& accepted) const {
+  return {.read = accepted.write, .write = options_.alternate_slots ? accepted.read : accepted.write};
 }
 
 // The next period reads what this one writes, unless this one is skipped.
@@ -64,12 +99,17 @@ void StepHandlers::after_gate(uint64_t period) {
   const Slots now = slots(period);
   if (s.skipped) ++skipped_;
   s.meta.skipped = skipped_;
-  if (!s.skipped) newest_ = {.read = now.write, .write = options_.alternate_slots ? now.read : now.write};
-  slots(period + 1) = newest_;
+  if (!s.skipped) newest_ = after(now);
+  if (!options_.guesses) {
+    slots(period + 1) = newest_;
+    return;
+  }
+  s.redo = s.skipped || s.clip != 1.0;
+  if (s.redo) executor_->end_after(period);
 }
 
 void StepHandlers::flush(Step& s) {
-  if (s.skipped) return;
+  if (s.skipped || s.redo) return;
   for (uint32_t tile = 0; tile < shape_.layout().tiles().size(); ++tile) {
     if (!shape_.layout().tiles()[tile].trainable) continue;
     store_.set_hash(tile, offload::Part::weights, s.hashes[2 * tile]);
@@ -78,23 +118,31 @@ void StepHandlers::flush(Step& s) {
   store_.prepare(s.meta);
 }
 
+void StepHandlers::publish(Step& s) {
+  if (s.number == 0 || s.redo) return;
+  if (s.skipped) {
+    store_.skip(s.meta);
+  } else {
+    store_.publish();
+  }
+}
+
 void StepHandlers::done(const offload::OpRun& run) {
   source_.progress();
-  Step& s = step(run.period);
+  Step& s = step_of(run);
   switch (run.op().kind) {
-    case OpKind::publish: return source_.end(s);
-    case OpKind::update:
-      if (--s.updates_left == 0) {
-        if (!s.skipped) hashes_ = s.hashes;
-        if (!options_.commits) source_.end(s);
-      }
+    case OpKind::publish:
+      if (s.number != 0 && !s.redo) source_.end(s);
       return;
+    case OpKind::update:
+      if (options_.commits || s.number == 0 || --s.updates_left > 0) return;
+      if (!s.skipped) hashes_ = s.hashes;
+      return source_.end(s);
     case OpKind::loss:
       if (update_ == nullptr && run.op().last_micro) source_.end(s);
       return;
     default: return;
   }
 }
-
 
 }  // namespace sluice::engine

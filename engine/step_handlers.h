@@ -1,7 +1,7 @@
 // Connects a plan's operations to the model, the optimizer, the copies and the store.
 #pragma once
 #include <array>
-#include <functional>
+#include <optional>
 
 #include "engine/compute_ops.h"
 #include "engine/transfer_ops.h"
@@ -15,7 +15,7 @@ class StepSource {
   virtual ~StepSource() = default;
   // Fills the step of this period: data and hyperparameters. False: no further period. Executor's loop thread.
   virtual bool begin(uint64_t period, Step& step) = 0;
-  // All of the step's operations that count are done (durable: step: committed). Any thread; quick.
+  // All of the step's operations that count are done (durable: step: committed). In the order of steps; any thread; quick.
   virtual void end(const Step& step) = 0;
   // After each operation; any thread.
   virtual void progress() {}
@@ -26,15 +26,25 @@ class StepHandlers : public offload::OpHandlers {
   struct Options {
     bool alternate_slots = false;  // durable: step. Each committed step leaves the published slot for the other one
     bool commits = false;          // the plan publishes
+    bool guesses = false;          // the plan updates before the gate, on the guess that the gradient is finite and not clipped
   };
   StepHandlers(const StepShape& shape, ComputeOps& compute, TransferOps& transfer, UpdateOps* update, offload::Store& store,
                StepSource& source, const Options& options);
 
-  // Slots of the first period of the next run: where the newest generation is, and where the next one goes.
-  void set_slots(uint64_t first_period, const Slots& slots);
-  const Slots& newest() const { return newest_; }  // read: the newest generation. Not while running
+  // None of the below while running.
+  // Where the newest generation is, and where the next one goes.
+  void set_newest(const Slots& slots) { newest_ = slots; }
+  const Slots& newest() const { return newest_; }
+  // The next run begins with this period, and no step is pending. The executor is told when a guess was wrong: it ends with that period.
+  void start(uint64_t first_period, offload::Executor* executor);
+  // The next run is of a follow-up plan, for the step of the period before.
+  void start_follow_up(uint64_t period);
+  // The next run goes on with this period after follow-ups of the step before it.
+  void go_on(uint64_t first_period);
+  // The period's step must be redone.
+  bool redo_wanted(uint64_t period) { return step(period).redo; }
   void set_skipped(uint64_t skipped) { skipped_ = skipped; }  // of the run so far
-  const std::vector<uint64_t>& hashes() const { return hashes_; }  // newest extents, [tile][part]
+  const std::vector<uint64_t>& hashes() const { return hashes_; }  // newest extents, [tile][part]; not when the plan commits
 
   bool begin_period(uint64_t period) override;
   void enqueue(const offload::OpRun& run, gpu::Stream& stream) override;
@@ -45,8 +55,11 @@ class StepHandlers : public offload::OpHandlers {
  private:
   Step& step(uint64_t period) { return steps_[period % steps_.size()]; }
   Slots& slots(uint64_t period) { return slots_[period % slots_.size()]; }
+  Step& step_of(const offload::OpRun& run) { return step(run.period - run.op().previous_step); }
+  Slots after(const Slots& accepted) const;  // slots of the step that follows an accepted one
   void after_gate(uint64_t period);
   void flush(Step& step);
+  void publish(Step& step);
 
   const StepShape& shape_;
   ComputeOps& compute_;
@@ -55,9 +68,11 @@ class StepHandlers : public offload::OpHandlers {
   offload::Store& store_;
   StepSource& source_;
   const Options options_;
+  offload::Executor* executor_ = nullptr;
   std::array<Step, 8> steps_;  // periods alive at once are fewer
   std::array<Slots, 8> slots_;
   uint64_t first_period_ = 0;
+  std::optional<uint64_t> follow_up_;  // the period of a follow-up plan at work
   Slots newest_;
   uint64_t skipped_ = 0;
   std::vector<uint64_t> hashes_;

@@ -16,25 +16,31 @@ double seconds_since(Clock::time_point begin) { return std::chrono::duration<dou
 
 TrainSource::TrainSource(const TrainerOptions& options, const Packing& data, const offload::StepMeta& start_meta,
                          const TrainerEvents& events)
-    : options_(options), data_(data), events_(events), planned_(start_meta), done_(start_meta) {}
+    : options_(options), data_(data), events_(events), start_(start_meta), done_(start_meta) {}
 
-void TrainSource::start(const offload::StepMeta& meta, uint64_t end, offload::Executor* executor) {
-  planned_ = done_ = meta;
+void TrainSource::start(const offload::StepMeta& meta, uint64_t end, std::vector<offload::Executor*> executors) {
+  start_ = done_ = meta;
   end_ = end;
-  executor_ = executor;
+  executors_ = std::move(executors);
   const std::lock_guard lock(mutex_);
   last_end_ = Clock::now();
 }
 
+// A period may be begun more than once: after a wrong guess of the one before.
 bool TrainSource::begin(uint64_t period, Step& step) {
   if (period >= end_ || stop_requested()) return false;
   step.number = period + 1;
+  const uint64_t before = period - start_.step, samples = uint64_t{options_.accumulation} * options_.micro_batch;
+  step.meta = start_;
+  step.meta.step = step.number;
+  step.meta.samples += (before + 1) * samples;
+  step.meta.tokens += (before + 1) * samples * options_.sequence;
   for (uint32_t j = 0; j < options_.accumulation; ++j) {
-    const uint64_t first = planned_.samples + uint64_t{j} * options_.micro_batch;
+    const uint64_t first = step.meta.samples - samples + uint64_t{j} * options_.micro_batch;
     step.micro.push_back(assemble(data_, first, options_.micro_batch, options_.sequence, UINT64_MAX));
     step.trained += step.micro.back().trained;
   }
-  step.tokens = uint64_t{options_.accumulation} * options_.micro_batch * options_.sequence;
+  step.tokens = samples * options_.sequence;
   step.scale = step.trained == 0 ? 0 : 1.0 / static_cast<double>(step.trained);
   step.lr = options_.lr(step.number);
   cpu_adam::GroupOptions group = options_.optimizer;
@@ -42,12 +48,7 @@ bool TrainSource::begin(uint64_t period, Step& step) {
   step.groups.push_back(cpu_adam::make_step_group(group, step.number));
   group.weight_decay = 0;
   step.groups.push_back(cpu_adam::make_step_group(group, step.number));
-
-  planned_.step = step.number;
-  planned_.samples += uint64_t{options_.accumulation} * options_.micro_batch;
-  planned_.tokens += step.tokens;
-  planned_.lr = step.lr;
-  step.meta = planned_;
+  step.meta.lr = step.lr;
   return true;
 }
 
@@ -64,6 +65,7 @@ void TrainSource::end(const Step& step) {
   report.grad_norm = step.grad_norm;
   report.clip = step.clip;
   report.skipped = step.skipped;
+  report.redone = step.redone;
   report.committed = options_.store.durable == offload::Durable::step;
   {
     const std::lock_guard lock(mutex_);
@@ -73,7 +75,7 @@ void TrainSource::end(const Step& step) {
     if (seconds_.size() > kMedianOf) seconds_.erase(seconds_.begin());
     report.eta_seconds = median_seconds() * static_cast<double>(options_.steps - step.number);
   }
-  if (executor_ != nullptr) report.stats = executor_->take_stats();
+  for (offload::Executor* executor : executors_) report.stats += executor->take_stats();
   if (events_.on_step) events_.on_step(report);
 }
 
@@ -86,11 +88,11 @@ double TrainSource::median_seconds() const {
 
 // A stop request lets the step finish when the rest of it, by the last steps' times, fits the grace; else it is abandoned.
 void TrainSource::progress() {
-  if (!stop_requested() || executor_ == nullptr) return;
+  if (!stop_requested() || executors_.empty()) return;
   const std::lock_guard lock(mutex_);
   if (stop_seen_ == Clock::time_point{}) stop_seen_ = Clock::now();
   const double rest = median_seconds() - seconds_since(last_end_);
-  if (rest > options_.grace || seconds_since(stop_seen_) > options_.grace) executor_->abandon();
+  if (rest > options_.grace || seconds_since(stop_seen_) > options_.grace) executors_.front()->abandon();
 }
 
 }  // namespace sluice::engine

@@ -15,9 +15,9 @@ class TrainSource : public StepSource {
  public:
   TrainSource(const TrainerOptions& options, const Packing& data, const offload::StepMeta& start, const TrainerEvents& events);
 
-  // The next run goes on from `meta` up to step `end`. The executor is asked for statistics, and to abandon a step that a
-  // stop request leaves no time for.
-  void start(const offload::StepMeta& meta, uint64_t end, offload::Executor* executor);
+  // The next run goes on from `meta` up to step `end`. The executors are asked for statistics, and the first of them to abandon a step
+  // that a stop request leaves no time for.
+  void start(const offload::StepMeta& meta, uint64_t end, std::vector<offload::Executor*> executors);
 
   bool begin(uint64_t period, Step& step) override;
   void end(const Step& step) override;
@@ -33,8 +33,8 @@ class TrainSource : public StepSource {
   const Packing& data_;
   const TrainerEvents& events_;
   uint64_t end_ = 0;
-  offload::Executor* executor_ = nullptr;
-  offload::StepMeta planned_;  // after the last begun step (loop thread)
+  std::vector<offload::Executor*> executors_;
+  offload::StepMeta start_;  // before the first step of the run
   offload::StepMeta done_;
   std::mutex mutex_;             // guards all below
   std::vector<double> seconds_;  // of the last steps

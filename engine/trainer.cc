@@ -7,9 +7,8 @@
 #include "engine/evaluator.h"
 #include "engine/memory_load.h"
 #include "engine/model_source.h"
-#include "engine/step_handlers.h"
+#include "engine/step_runner.h"
 #include "engine/token_file.h"
-#include "engine/train_source.h"
 
 namespace sluice::engine {
 
@@ -38,9 +37,10 @@ offload::PlanOptions plan_options(const TrainerOptions& o, const offload::Layout
   return plan;
 }
 
-std::array<uint32_t, offload::kRings> ring_sizes(const offload::Plan& a, const offload::Plan& b) {
+std::array<uint32_t, offload::kRings> ring_sizes(const TrainPlans& plans, const offload::Plan& eval) {
   std::array<uint32_t, offload::kRings> sizes{};
-  for (size_t i = 0; i < sizes.size(); ++i) sizes[i] = std::max(a.rings[i].size, b.rings[i].size);
+  for (const offload::Plan* plan : {&plans.train, &plans.settle, &plans.redo, &eval})
+    for (size_t i = 0; i < sizes.size(); ++i) sizes[i] = std::max(sizes[i], plan->rings[i].size);
   return sizes;
 }
 
@@ -79,7 +79,8 @@ struct Trainer::Impl {
   Packing train_data;
   std::optional<Packing> eval_data;
   const offload::PlanOptions plan_options_;
-  const offload::Plan train_plan, eval_plan;
+  const TrainPlans plans;
+  const offload::Plan eval_plan;
   const StepShape shape;
   std::unique_ptr<StepBuffers> buffers;
   uint64_t temporaries = 0;
@@ -102,14 +103,13 @@ Trainer::Impl::Impl(const TrainerOptions& o, const TrainerEvents& e)
       train_file(TokenFile::open(o.train_tokens, expected)),
       train_data(train_file, PackingOptions{.seed = o.seed, .sequence = o.sequence, .shuffle = o.shuffle}),
       plan_options_(plan_options(o, setup.layout)),
-      train_plan(offload::build_train_plan(setup.layout, plan_options_)),
+      plans(setup.layout, plan_options_),
       eval_plan(offload::build_eval_plan(setup.layout, plan_options_)),
-      shape(setup.layout, step_options(o, setup.reader.config().hidden), ring_sizes(train_plan, eval_plan)) {
+      shape(setup.layout, step_options(o, setup.reader.config().hidden), ring_sizes(plans, eval_plan)) {
   if (!o.eval_tokens.empty()) {
     eval_file.emplace(TokenFile::open(o.eval_tokens, expected));
     eval_data.emplace(*eval_file, PackingOptions{.seed = 0, .sequence = o.sequence, .shuffle = false});
   }
-  check_plan(train_plan);
   check_plan(eval_plan);
   check_budgets();
   buffers = std::make_unique<StepBuffers>(shape, *runtime.device, runtime.host);
@@ -166,9 +166,9 @@ void Trainer::Impl::load() {
   source = std::make_unique<TrainSource>(options, train_data, store->meta(), events);
   handlers = std::make_unique<StepHandlers>(
       shape, *compute, *transfer, update.get(), *store, *source,
-      StepHandlers::Options{.alternate_slots = commits_steps(), .commits = commits_steps()});
+      StepHandlers::Options{.alternate_slots = commits_steps(), .commits = commits_steps(), .guesses = !plans.redo.ops.empty()});
   handlers->set_skipped(store->meta().skipped);
-  handlers->set_slots(store->meta().step, {.read = published, .write = target});
+  handlers->set_newest({.read = published, .write = target});
   evaluator = std::make_unique<Evaluator>(runtime, *setup.model, shape, *buffers, *store, eval_plan);
   committed_step = store->meta().step;
 }
@@ -185,15 +185,11 @@ uint64_t Trainer::Impl::segment_end(uint64_t step) const {
 }
 
 RunOutcome Trainer::Impl::run(base::Trace* trace) {
-  offload::Executor executor(train_plan, *handlers,
-                             {.compute = runtime.compute.get(), .h2d = runtime.h2d.get(), .d2h = runtime.d2h.get(), .trace = trace});
+  StepRunner runner(plans, *handlers, *source,
+                    {.compute = runtime.compute.get(), .h2d = runtime.h2d.get(), .d2h = runtime.d2h.get(), .trace = trace});
   offload::StepMeta meta = store->meta();
   while (meta.step < options.steps && !source->stop_requested()) {
-    const uint64_t end = segment_end(meta.step);
-    handlers->set_slots(meta.step, handlers->newest());
-    source->start(meta, end, &executor);
-    executor.run(meta.step);
-    meta = source->meta();
+    meta = runner.run(meta, segment_end(meta.step));
     if (!commits_steps() && (meta.step == options.steps || source->stop_requested() ||
                              (options.commit_every != 0 && meta.step % options.commit_every == 0)))
       commit_memory(meta);
@@ -202,7 +198,6 @@ RunOutcome Trainer::Impl::run(base::Trace* trace) {
       if (events.on_eval) events.on_eval(meta.step, result);
     }
   }
-  source->start(meta, meta.step, nullptr);
   store->close(meta);
   return {meta, meta.step < options.steps};
 }
@@ -222,7 +217,7 @@ void Trainer::Impl::commit_memory(const offload::StepMeta& meta) {
   if (options.store.durable == Durable::checkpoint) {  // with none, close() does the rest
     store->prepare(meta);
     store->publish();
-    handlers->set_slots(meta.step, {.read = store->published(), .write = store->target()});
+    handlers->set_newest({.read = store->published(), .write = store->target()});
   }
   committed_step = meta.step;
 }
@@ -246,7 +241,7 @@ MemoryReport Trainer::memory() const {
   return report;
 }
 
-const offload::Plan& Trainer::plan() const { return impl_->train_plan; }
+const offload::Plan& Trainer::plan() const { return impl_->plans.train; }
 const offload::Layout& Trainer::layout() const { return impl_->setup.layout; }
 gpu::MemoryStats Trainer::device_memory() const { return impl_->runtime.device->memory(); }
 

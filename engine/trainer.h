@@ -41,6 +41,7 @@ struct StepReport {
   uint64_t step = 0, steps = 0, tokens = 0, trained = 0, samples = 0;
   double loss = 0, lr = 0, grad_norm = 0, clip = 1;
   bool skipped = false, committed = false;
+  bool redone = false;  // updated on a wrong guess, and once more
   double seconds = 0;  // since the report before
   double eta_seconds = 0;
   offload::ExecutorStats stats;

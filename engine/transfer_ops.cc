@@ -48,16 +48,10 @@ void TransferOps::copy_out(const offload::OpRun& run, gpu::Stream& stream) {
   stream.cast_out(buffers_.ring(ring, run.plan->buffer(*use, run.period)), device, tile.count, shape_.options().wire);
 }
 
-std::optional<offload::OpHandlers::DiskRequest> TransferOps::request(const offload::OpRun& run, Step& step,
-                                                                      const Slots& slots) {
+offload::OpHandlers::DiskRequest TransferOps::request(const offload::OpRun& run, const Slots& slots) const {
   const auto index = static_cast<uint32_t>(run.op().tile);
   const OpKind kind = run.op().kind;
   const bool write = kind == OpKind::write_weights || kind == OpKind::write_state;
-  if (write && step.skipped) return std::nullopt;
-  if (write && !step.writing) {
-    store_.begin_writes();
-    step.writing = true;
-  }
   const bool weights = kind == OpKind::read_weights || kind == OpKind::write_weights;
   // Frozen tiles lie in the base file and are read without waiting for a gate: their slot must not be looked up.
   const bool frozen = !shape_.layout().tiles()[index].trainable;
@@ -70,7 +64,7 @@ std::optional<offload::OpHandlers::DiskRequest> TransferOps::request(const offlo
   request.bytes = extent.bytes;
   request.offset = extent.offset;
   SLUICE_CHECK(request.data != nullptr, run.plan->name(run.index));
-  return offload::OpHandlers::DiskRequest{&queue_, request};
+  return {&queue_, request};
 }
 
 }  // namespace sluice::engine

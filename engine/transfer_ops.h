@@ -1,8 +1,5 @@
 // Copies between host and device, and the disk requests of a step.
 #pragma once
-#include <optional>
-
-#include "engine/step.h"
 #include "engine/step_buffers.h"
 #include "io/disk_queue.h"
 #include "offload/executor.h"
@@ -22,8 +19,8 @@ class TransferOps {
 
   void copy_in(const offload::OpRun& run, gpu::Stream& stream);
   void copy_out(const offload::OpRun& run, gpu::Stream& stream);
-  // No value: nothing to transfer (a skipped step writes nothing). Slots hold the generation that the step reads, and the one it writes.
-  std::optional<offload::OpHandlers::DiskRequest> request(const offload::OpRun& run, Step& step, const Slots& slots);
+  // Slots hold the generation that the operation's step reads, and the one it writes.
+  offload::OpHandlers::DiskRequest request(const offload::OpRun& run, const Slots& slots) const;
 
  private:
   std::byte* host_weights(const offload::OpRun& run) const;

@@ -83,7 +83,7 @@ void UpdateOps::fail_nonfinite(const Step& step) const {
     }
   }
   base::fail(base::ErrorKind::numerics,
-             "step {}: {} is not finite (loss {}, gradient norm {}); nothing of this step was written. Lower the learning rate, look at "
+             "step {}: {} is not finite (loss {}, gradient norm {}); nothing of this step was kept. Lower the learning rate, look at "
              "the data of this step, or set run.on_nonfinite to \"skip\"",
              step.number, where, step.loss(), step.grad_norm);
 }

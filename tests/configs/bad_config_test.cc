@@ -173,9 +173,7 @@ TEST(BadConfig, WhatDoesNotRunYet) {
       {{"machine.device=cuda"}, {"machine.device = \"cuda\"", "not built yet"}},
       {{"machine.links.h2d=12GB/s"}, {"not built yet"}},
       {{"machine.compute=20TFLOP/s"}, {"not built yet"}},
-      {{"execution.overlap=forward"}, {"execution.overlap = \"forward\"", "does not run yet"}},
-      {{"execution.overlap=backward"}, {"does not run yet"}},
-      {{"execution.overlap=spread"}, {"does not run yet"}},
+      {{"execution.overlap=sideways"}, {"execution.overlap", "forward"}},
       {{"execution.boundaries=host"}, {"does not run yet"}},
       {{"goals={\"max_hours\":3}"}, {"goals", "not checked yet"}},
   });

@@ -117,7 +117,7 @@ TEST(Resolve, TheSchedulersRateStandsForTheOptimizers) {
 TEST(Resolve, AutoHasOneAnswerForNow) {
   const RunConfig c = sample(
       {"execution.overlap=auto", "execution.boundaries=auto", "machine.device=auto", "memory.pinned=auto"});
-  EXPECT_EQ(c.execution.overlap, offload::Placement::none);
+  EXPECT_EQ(c.execution.overlap, offload::Placement::forward);
   EXPECT_EQ(c.execution.boundaries, Boundaries::gpu);
   EXPECT_EQ(c.machine.device, DeviceType::cpu);
   EXPECT_EQ(origin_of(c, "execution.overlap").kind, Origin::Kind::derived);

@@ -40,9 +40,12 @@ const std::vector<Numbers> kNumbers{
     {"untied", 4, {"*layers.1.*", "*norm*", "lm_head.weight"}},
 };
 
+const std::vector<offload::Placement> kPlacements{offload::Placement::none, offload::Placement::forward, offload::Placement::backward,
+                                                  offload::Placement::spread};
+
 // Level i of each factor; a row of the array is one run.
 using Row = std::vector<size_t>;
-const Row kLevels{kTiers.size(), kTile.size(), kPools.size(), kQueues.size(), 2, 3, kNumbers.size()};
+const Row kLevels{kTiers.size(), kTile.size(), kPools.size(), kQueues.size(), 2, 3, kNumbers.size(), kPlacements.size()};
 
 TinyRun run_of(const Row& row) {
   TinyRun run;
@@ -55,6 +58,8 @@ TinyRun run_of(const Row& row) {
   run.optimizer_threads = static_cast<int>(row[4]) + 1;
   run.keep_weights = row[5] == 1 ? 1 : 0;
   run.keep_graphs = row[5] == 2 ? 1 : 0;
+  run.placement = kPlacements[row[7]];
+  run.clip = kTinyClip;
   run.model = kNumbers[row[6]].model;
   run.accumulation = kNumbers[row[6]].accumulation;
   run.trainable = kNumbers[row[6]].trainable;
@@ -127,16 +132,17 @@ TEST(Exactness, EveryPairOfChoicesGivesTheSameBits) {
   }
 }
 
-// Which layers keep weights or graphs goes along with the others instead of multiplying them.
+// Which layers keep weights or graphs, and when the optimizer works, go along with the others instead of multiplying them.
 TEST(Exactness, SlowEveryCombinationGivesTheSameBits) {
   Row levels = kLevels;
-  levels[5] = 1;
+  levels[5] = levels[7] = 1;
   Row row(levels.size(), 0);
   for (size_t n = 0;; ++n) {
-    Row with_keep = row;
-    with_keep[5] = n % kLevels[5];
-    SCOPED_TRACE(text(with_keep));
-    ASSERT_NO_THROW(expect_same(with_keep));
+    Row with_others = row;
+    with_others[5] = n % kLevels[5];
+    with_others[7] = n / kLevels[5] % kLevels[7];
+    SCOPED_TRACE(text(with_others));
+    ASSERT_NO_THROW(expect_same(with_others));
     if (HasFailure()) return;
     size_t i = 0;
     while (i < row.size() && ++row[i] == levels[i]) row[i++] = 0;
@@ -151,8 +157,12 @@ TEST(Exactness, DifferentDataGivesDifferentBits) {  // the comparison can fail
 }
 
 TEST(Exactness, StoppingAndResumingChangesNothing) {
-  for (const Tiers& tiers : {kTiers[8], kTiers[0], kTiers[6], kTiers[9], kTiers[11]}) {
+  const size_t tiers_of[] = {8, 0, 6, 9, 11, 8, 8, 8, 2, 2, 2, 4};
+  for (size_t i = 0; i < std::size(tiers_of); ++i) {
+    const Tiers& tiers = kTiers[tiers_of[i]];
     TinyRun run;
+    run.clip = kTinyClip;
+    run.placement = kPlacements[i % kPlacements.size()];
     run.weights = tiers.weights;
     run.state = tiers.state;
     run.durable = tiers.durable;
@@ -171,10 +181,14 @@ TEST(Exactness, EvaluatingOnTheWayChangesNothing) {
   run.durable = Durable::step;
   const TinyResult plain = run_tiny(run);
   run.eval_every = 2;
-  const TinyResult evaluated = run_tiny(run);
-  EXPECT_EQ(evaluated.losses, plain.losses);
-  EXPECT_EQ(evaluated.digest.weights, plain.digest.weights);
-  ASSERT_EQ(evaluated.eval_losses.size(), 2u);
+  TinyResult evaluated;
+  for (const offload::Placement placement : kPlacements) {
+    run.placement = placement;
+    evaluated = run_tiny(run);
+    EXPECT_EQ(evaluated.losses, plain.losses);
+    EXPECT_EQ(evaluated.digest.weights, plain.digest.weights);
+    ASSERT_EQ(evaluated.eval_losses.size(), 2u);
+  }
   run.weights = run.state = Tier::none;
   run.durable = Durable::checkpoint;
   EXPECT_EQ(run_tiny(run).eval_losses, evaluated.eval_losses);
@@ -186,6 +200,8 @@ TEST(Exactness, CommittingOnTheWayChangesNothing) {
   for (const Tiers& tiers : {kTiers[0], kTiers[1], kTiers[9], kTiers[10]}) {
     run.weights = tiers.weights;
     run.state = tiers.state;
+    run.durable = tiers.durable;
+    run.placement = run.placement == kPlacements[0] ? kPlacements[1] : kPlacements[0];
     run.adjust = [](TrainerOptions& o) { o.commit_every = 2; };
     const TinyResult committed = run_tiny(run);
     EXPECT_EQ(committed.losses, plain.losses);

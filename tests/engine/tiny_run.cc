@@ -10,13 +10,6 @@ namespace sluice::engine {
 
 namespace fs = std::filesystem;
 
-fs::path test_models() {
-  const char* env = std::getenv("SLUICE_TEST_MODELS");
-  const fs::path folder = env != nullptr ? env : SLUICE_SOURCE_DIR "/build/test_models";
-  if (!fs::exists(folder / "stamp")) throw std::runtime_error("no test models in " + folder.string() + ": run scripts/setup");
-  return folder;
-}
-
 namespace {
 
 // Removed with everything in it.
@@ -67,6 +60,8 @@ TrainerOptions tiny_options(const TinyRun& run, const fs::path& run_dir) {
   o.wire = run.schema == offload::Schema::bf16 ? gpu::WireType::bf16 : gpu::WireType::fp32;
   o.plan.weights = run.weights;
   o.plan.state = run.state;
+  o.clip = run.clip;
+  o.plan.placement = run.placement;
   o.plan.pools = run.pools;
   o.plan.keep_weights = run.keep_weights;
   o.plan.keep_graphs = run.keep_graphs;
@@ -90,6 +85,7 @@ TinyResult run_tiny(const TinyRun& run) {
       result.losses.push_back(step.loss);
       result.norms.push_back(step.grad_norm);
       result.clips.push_back(step.clip);
+      result.redone += step.redone ? 1 : 0;
     };
     events.on_eval = [&](uint64_t, const EvalResult& eval) { result.eval_losses.push_back(eval.loss); };
     Trainer trainer(options, events);

@@ -125,5 +125,50 @@ TEST(NonFinite, StopsBeforeAnyWriteOrSkipsTheStep) {
   EXPECT_EQ(skipped.skipped, 2u);
 }
 
+// A step that is rejected after tiles have been updated on a guess leaves no trace, wherever they live.
+TEST(NonFinite, ASkippedStepIsTheSameInEveryPlacement) {
+  const auto result = [](Tier weights, Tier state, offload::Placement placement) {
+    TinyRun run;
+    run.weights = weights;
+    run.state = state;
+    run.durable = Durable::step;
+    run.placement = placement;
+    run.clip = 0;
+    run.steps = 5;
+    run.adjust = [](TrainerOptions& o) {
+      o.skip_nonfinite = true;
+      o.lr = [](uint64_t step) { return step == 2 ? 1e30 : 1e-3; };
+    };
+    return run_tiny(run);
+  };
+  const TinyResult expected = result(Tier::nvme, Tier::nvme, offload::Placement::none);
+  EXPECT_EQ(expected.skipped, 3u);
+  for (const auto& [weights, state] : {std::pair{Tier::nvme, Tier::nvme}, {Tier::cpu, Tier::cpu}, {Tier::none, Tier::cpu}, {Tier::none, Tier::nvme}})
+    for (const auto placement : {offload::Placement::forward, offload::Placement::backward, offload::Placement::spread}) {
+      const TinyResult got = result(weights, state, placement);
+      EXPECT_EQ(got.skipped, expected.skipped);
+      EXPECT_EQ(got.redone, placement == offload::Placement::forward ? 0u : 3u);
+      EXPECT_EQ(got.digest.weights, expected.digest.weights);
+      EXPECT_EQ(got.digest.state, expected.digest.state);
+    }
+}
+
+// With a limit that is passed now and then, a placement that guesses redoes exactly the clipped steps.
+TEST(Guess, IsRedoneForClippedStepsAndOnlyThose) {
+  for (const auto placement : {offload::Placement::backward, offload::Placement::spread}) {
+    TinyRun run;
+    run.weights = run.state = Tier::nvme;
+    run.durable = Durable::step;
+    run.steps = 8;
+    run.clip = kTinyClip;
+    run.placement = placement;
+    const TinyResult result = run_tiny(run);
+    const auto clipped = std::count_if(result.clips.begin(), result.clips.end(), [](double clip) { return clip != 1.0; });
+EXPECT_GT(clipped, 0);
+    EXPECT_LT(clipped, 8);
+    EXPECT_EQ(result.redone, static_cast<uint64_t>(clipped));
+  }
+}
+
 }  // namespace
 }  // namespace sluice::engine
