@@ -2,6 +2,7 @@
 
 #include "base/arena.h"
 #include "gpu/emulated_device.h"
+#include "io/throttled_queue.h"
 
 namespace sluice::engine {
 
@@ -21,7 +22,16 @@ std::unique_ptr<gpu::Device> make_device(const RuntimeOptions& options) {
   emulated.memory = or_automatic(options.device_memory, options.host_memory);
   emulated.poison = options.poison;
   emulated.compute_threads = options.compute_threads;
+  emulated.h2d = options.links.h2d;
+  emulated.d2h = options.links.d2h;
   return gpu::make_emulated_device(emulated);
+}
+
+std::unique_ptr<io::DiskQueue> make_disk_queue(const RuntimeOptions& options) {
+  std::unique_ptr<io::DiskQueue> queue = io::make_queue(options.queue_kind, options.queue);
+  const io::Throttle throttle{.read = options.links.disk_read, .write = options.links.disk_write};
+  if (throttle.read <= 0 && throttle.write <= 0) return queue;
+  return io::make_throttled_queue(std::move(queue), throttle);
 }
 
 }  // namespace
@@ -33,7 +43,7 @@ Runtime::Runtime(const RuntimeOptions& options)
       d2h(device->create_stream("d2h")),
       host("host", or_automatic(options.host_memory, options.device_memory), base::ErrorKind::host_memory),
       adam({.threads = options.optimizer_threads, .target = cpu_adam::Target::best}),
-      queue(io::make_queue(options.queue_kind, options.queue)) {}
+      queue(make_disk_queue(options)) {}
 
 void Runtime::on_compute(std::function<void()> work) {
   compute->enqueue(std::move(work));

@@ -10,6 +10,11 @@
 
 namespace sluice::engine {
 
+// Emulated: bytes per second; 0: as the machine has it.
+struct Links {
+  double h2d = 0, d2h = 0, disk_read = 0, disk_write = 0;
+};
+
 struct RuntimeOptions {
   uint64_t device_memory = 0;  // bytes; 0: what is free less a margin
   uint64_t host_memory = 0;    // same
@@ -18,6 +23,7 @@ struct RuntimeOptions {
   bool poison = false;         // tests
   io::QueueKind queue_kind = io::QueueKind::automatic;
   io::QueueOptions queue;
+  Links links;
 };
 
 // Members are destroyed in reverse order: queue before streams before the device.

@@ -10,9 +10,9 @@
 #endif
 
 #include "base/arena.h"
+#include "base/link.h"
 #include "base/units.h"
 #include "gpu/cast.h"
-#include "gpu/link.h"
 #include "gpu/stream_thread.h"
 #include "gpu/tensor_account.h"
 
@@ -36,13 +36,13 @@ struct Shared {
       : options(o),
         budget(std::make_shared<base::Budget>("device", o.memory, base::ErrorKind::device_memory)),
         tensors(std::make_shared<TensorAccount>(budget, o.poison)),
-        h2d(o.h2d_gb_per_s),
-        d2h(o.d2h_gb_per_s) {}
+        h2d(o.h2d),
+        d2h(o.d2h) {}
 
   const EmulatedOptions options;
   const std::shared_ptr<base::Budget> budget;
   const std::shared_ptr<TensorAccount> tensors;
-  Link h2d, d2h;
+  base::Link h2d, d2h;
   std::atomic<uint64_t> arenas{0};  // bytes of the buffers alive
 };
 

@@ -10,8 +10,7 @@ struct EmulatedOptions {
   uint64_t memory = 8ull << 30;  // budget in bytes for arenas and LibTorch tensors together
   bool poison = false;           // tests: NaN in freed memory and in copy targets until the copy has run
   int compute_threads = 0;       // LibTorch intra-op threads; 0: all this process may use
-  double h2d_gb_per_s = 0;       // link throttles; 0: none
-  double d2h_gb_per_s = 0;
+  double h2d = 0, d2h = 0;       // link throttles, bytes per second; 0: none
 };
 
 // LibTorch CPU tensors allocated on a thread of one of this device's streams are charged to its budget (requested bytes;

@@ -194,7 +194,7 @@ TEST_P(DeviceSuite, PoisonShowsAMissingWait) {
   GTEST_SKIP() << "the missing wait is a data race by intent";
 #endif
   // 1 MB at 4 MB/s: the copy takes 0.25 s, in which a reader that does not wait must see NaN.
-  const auto device = make({.poison = true, .h2d_gb_per_s = 0.004});
+  const auto device = make({.poison = true, .h2d = 4e6});
   const auto copy = device->create_stream("copy");
   const auto compute = device->create_stream("compute");
   std::vector<float> weights(250000, 1.5f);
@@ -264,7 +264,7 @@ TEST_P(DeviceSuite, WithoutPoisonNothingIsTouched) {
 
 TEST_P(DeviceSuite, ThrottlesMakeCopiesTakeTheirTime) {
   // 1 MB in at 50 MB/s: 20 ms; two streams share the link. 0.5 MB of bf16 out at 10 MB/s: 50 ms.
-  const auto device = make({.h2d_gb_per_s = 0.05, .d2h_gb_per_s = 0.01});
+  const auto device = make({.h2d = 50e6, .d2h = 10e6});
   const auto a = device->create_stream("a");
   const auto b = device->create_stream("b");
   std::vector<std::byte> host(1000000);

@@ -11,6 +11,7 @@
 #include "io/disk_queue.h"
 #include "io/faulty_queue.h"
 #include "io/thread_queue.h"
+#include "io/throttled_queue.h"
 #include "io/uring_queue.h"
 #include "tests/io/scratch.h"
 
@@ -30,6 +31,7 @@ struct Backend {
   std::chrono::microseconds delay;
   Scratch::On on;
   bool direct;
+  double throttle = 0;  // bytes per second
 };
 
 void PrintTo(const Backend& backend, std::ostream* out) {
@@ -54,6 +56,8 @@ class QueueTest : public ::testing::TestWithParam<Backend> {
           memory_.span(0, memory_.size() / 2);  // the other half stays unregistered
       queue->register_memory(std::span(&half, 1));
     }
+    if (backend.throttle > 0)
+      queue = make_throttled_queue(std::move(queue), {.read = backend.throttle, .write = backend.throttle});
     if (backend.faulty)
       queue = std::make_unique<FaultyQueue>(std::move(queue), FaultyOptions{.max_delay = backend.delay});
     return queue;
@@ -323,7 +327,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Backend{"uring_page_cache", true, true, false, {}, kDisk, false},
                       Backend{"uring_tmpfs", true, true, false, {}, kTmpfs, true},
                       Backend{"faulty_pass_through", false, false, true, {}, kDisk, true},
-                      Backend{"faulty_delayed", false, false, true, microseconds(300), kDisk, true}),
+                      Backend{"faulty_delayed", false, false, true, microseconds(300), kDisk, true},
+                      Backend{"throttled", false, false, false, {}, kDisk, true, 2e9}),
     [](const auto& instance) { return std::string(instance.param.name); });
 
 }  // namespace
