@@ -38,6 +38,14 @@ void check_same_numbers(const RunDir& run, const configs::RunConfig& stored, con
   spdlog::warn("numeric settings changed; later steps differ from an uninterrupted run:{}", list);
 }
 
+// A run may go on with another learning rate, or in other places: nothing is wrong, but whoever did not mean it should see it.
+void note_changes(const configs::RunConfig& stored, const configs::RunConfig& now) {
+  std::string list;
+  for (const auto& d : configs::compare_free_settings(stored, now))
+    if (d.key != "model.path") list += fmt::format("\n  {}: {} -> {}", d.key, d.stored, d.now);
+  if (!list.empty()) spdlog::info("changed since the run was last started:{}", list);
+}
+
 // Only once the store has been opened: that it is the same model is for the store to say.
 void note_moved_model(const configs::RunConfig& stored, const configs::RunConfig& now) {
   const auto before = std::filesystem::weakly_canonical(stored.model.path), after = std::filesystem::weakly_canonical(now.model.path);
@@ -113,6 +121,7 @@ void start(engine::Trainer& trainer, const RunDir& run, const configs::RunConfig
   log_to_file(run.log_file());
   for (const std::string& note : report.notes) spdlog::info("{}", note);
   note_moved_model(*stored, config);
+  note_changes(*stored, config);
   run.cut_metrics(report.meta.step);
   run.write_config(config);
   if (report.meta.step < *config.steps)

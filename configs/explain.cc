@@ -47,14 +47,26 @@ std::vector<Explained> explain(const RunConfig& config) {
   return rows;
 }
 
-std::vector<Difference> compare_numeric_settings(const RunConfig& stored, const RunConfig& now) {
+namespace {
+
+std::vector<Difference> compare(const RunConfig& stored, const RunConfig& now, bool numeric) {
   std::vector<Difference> differences;
   for (const Key& key : keys()) {
-    if (!key.numeric) continue;
+    if (key.numeric != numeric) continue;
     const Json before = key.write(stored), after = key.write(now);
     if (before != after) differences.push_back({key.path, value_text(before), value_text(after)});
   }
   return differences;
+}
+
+}  // namespace
+
+std::vector<Difference> compare_numeric_settings(const RunConfig& stored, const RunConfig& now) {
+  return compare(stored, now, true);
+}
+
+std::vector<Difference> compare_free_settings(const RunConfig& stored, const RunConfig& now) {
+  return compare(stored, now, false);
 }
 
 }  // namespace sluice::configs

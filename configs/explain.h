@@ -24,5 +24,7 @@ struct Difference {
   std::string key, stored, now;
 };
 std::vector<Difference> compare_numeric_settings(const RunConfig& stored, const RunConfig& now);
+// Among the others, which may change from start to start: where bytes live, what comes next in the run (learning rate, steps, data).
+std::vector<Difference> compare_free_settings(const RunConfig& stored, const RunConfig& now);
 
 }  // namespace sluice::configs

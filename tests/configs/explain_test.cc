@@ -79,5 +79,14 @@ TEST(Explain, NumericSettingsThatDiffer) {
                                    "data.sequence_length 64 -> 32", "machine.compute_threads auto -> 3"));
 }
 
+TEST(Explain, FreeSettingsThatDiffer) {
+  const RunConfig stored = sample();
+  EXPECT_TRUE(compare_free_settings(stored, stored).empty());
+  std::vector<std::string> keys;
+  for (const Difference& d : compare_free_settings(stored, sample({"steps=20", "execution.pools.state=4", "data.sequence_length=32"})))
+    keys.push_back(d.key + " -> " + d.now);
+  EXPECT_THAT(keys, testing::ElementsAre("steps -> 20", "execution.pools.state -> 4"));
+}
+
 }  // namespace
 }  // namespace sluice::configs
