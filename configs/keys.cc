@@ -172,7 +172,7 @@ void add_machine(Table& t) {
   t.add("memory.gpu", or_auto(bytes(1)), FIELD(memory.gpu), "device memory that may be used");
   t.add("memory.host", or_auto(bytes(1)), FIELD(memory.host), "host memory that may be used");
   t.add("memory.pinned", or_auto(bytes()), FIELD(memory.pinned),
-        "state kept in host memory for good (only 0 or \"auto\" for now)");
+        "host memory for tiles of tier nvme, from the embedding up: never read again, still written; auto: 0");
   t.add("machine.device", or_auto(choice<DeviceType>({{"cpu", DeviceType::cpu}, {"cuda", DeviceType::cuda}})),
         FIELD(machine.device), "cpu: the emulated device")
       .numeric = true;

@@ -189,8 +189,6 @@ void resolve_execution(RunConfig* config) {
     refuse(*config, "machine.device", "CUDA devices are not built yet; take \"cpu\" or \"auto\"");
   if (execution.boundaries != Boundaries::gpu)
     refuse(*config, "execution.boundaries", "does not run yet; take \"gpu\" or \"auto\"");
-  if (config->memory.pinned.value_or(0) > 0)
-    refuse(*config, "memory.pinned", "does not run yet; take 0 or \"auto\"");
 }
 
 void check_length(const RunConfig& config) {

@@ -69,8 +69,8 @@ void StepBuffers::place_homes(gpu::Device& device_, base::Budget& host_budget) {
                                               : host(host_budget, "optimizer state in RAM", shape_.state_home_bytes());
   weights_homes_.resize(tiles.size());
   state_homes_.resize(tiles.size());
-  for (size_t i = 0; i < tiles.size(); ++i) {
-    if (shape_.has_weights_home(tiles[i])) {
+  for (uint32_t i = 0; i < tiles.size(); ++i) {
+    if (shape_.has_weights_home(i)) {
       if (weights != nullptr) {
         weights_homes_[i] = weights;
         weights += layout.weights_extent_bytes(tiles[i]);
@@ -78,7 +78,7 @@ void StepBuffers::place_homes(gpu::Device& device_, base::Budget& host_budget) {
         weights_homes_[i] = static_cast<std::byte*>(resident_[tiles[i].block].data_ptr()) + offset_in_block(tiles[i]);
       }
     }
-    if (shape_.has_state_home(tiles[i])) {
+    if (shape_.has_state_home(i)) {
       state_homes_[i] = state;
       state += layout.state_extent_bytes(tiles[i]);
     }

@@ -34,17 +34,17 @@ StepShape::StepShape(const offload::Layout& layout, const StepOptions& options,
   set(Ring::grad_big, grad_big * sizeof(float));
 }
 
-bool StepShape::has_weights_home(const offload::Tile& tile) const {
+bool StepShape::has_weights_home(uint32_t tile) const {
   switch (options_.weights) {
-    case Tier::nvme: return false;
+    case Tier::nvme: return tile < options_.pinned_tiles;
     case Tier::cpu: return true;
-    case Tier::none: return tile.trainable && options_.training && options_.state != Tier::nvme;
+    case Tier::none: return has_state_home(tile);  // the master's upper half goes with the state
   }
   return false;
 }
 
-bool StepShape::has_state_home(const offload::Tile& tile) const {
-  return options_.training && tile.trainable && options_.state != Tier::nvme;
+bool StepShape::has_state_home(uint32_t tile) const {
+  return options_.training && layout_->tiles()[tile].trainable && (options_.state != Tier::nvme || tile < options_.pinned_tiles);
 }
 
 uint64_t StepShape::boundary_bytes() const {
@@ -62,15 +62,15 @@ uint64_t StepShape::token_bytes() const { return 3ull * options_.micro_batch * o
 uint64_t StepShape::weights_home_bytes() const {
   if (resident() && state_on_device()) return 0;  // the resident weights are the home
   uint64_t bytes = 0;
-  for (const auto& tile : layout_->tiles())
-    if (has_weights_home(tile)) bytes += layout_->weights_extent_bytes(tile);
+  for (uint32_t i = 0; i < layout_->tiles().size(); ++i)
+    if (has_weights_home(i)) bytes += layout_->weights_extent_bytes(layout_->tiles()[i]);
   return bytes;
 }
 
 uint64_t StepShape::state_home_bytes() const {
   uint64_t bytes = 0;
-  for (const auto& tile : layout_->tiles())
-    if (has_state_home(tile)) bytes += layout_->state_extent_bytes(tile);
+  for (uint32_t i = 0; i < layout_->tiles().size(); ++i)
+    if (has_state_home(i)) bytes += layout_->state_extent_bytes(layout_->tiles()[i]);
   return bytes;
 }
 
@@ -83,14 +83,17 @@ uint64_t StepShape::resident_bytes() const {
 
 std::vector<MemoryRow> StepShape::rows() const {
   const uint64_t wire = ring_bytes(Ring::gradients) + ring_bytes(Ring::tied_gradients);
+  const bool weights_pinned = (resident() ? options_.state : options_.weights) == Tier::nvme, state_pinned = options_.state == Tier::nvme;
+  const uint64_t weights_homes = weights_home_bytes(), state_homes = state_on_device() ? 0 : state_home_bytes();
   std::vector<MemoryRow> rows{
       {"gpu", "weights", ring_bytes(Ring::device_layer) + ring_bytes(Ring::device_kept) + ring_bytes(Ring::device_big) + resident_bytes()},
       {"gpu", "gradients", ring_bytes(Ring::grad_layer) + ring_bytes(Ring::grad_big) + (state_on_device() ? wire : 0)},
       {"gpu", "optimizer state", state_on_device() ? state_home_bytes() : 0},
       {"gpu", "boundaries", boundaries() * boundary_bytes()},
       {"gpu", "tokens", options_.micro_batches * token_bytes()},
-      {"host", "weights", ring_bytes(Ring::weights) + ring_bytes(Ring::weights_held) + weights_home_bytes()},
-      {"host", "optimizer state", ring_bytes(Ring::state) + (state_on_device() ? 0 : state_home_bytes())},
+      {"host", "weights", ring_bytes(Ring::weights) + ring_bytes(Ring::weights_held) + (weights_pinned ? 0 : weights_homes)},
+      {"host", "optimizer state", ring_bytes(Ring::state) + (state_pinned ? 0 : state_homes)},
+      {"host", "pinned set", (weights_pinned ? weights_homes : 0) + (state_pinned ? state_homes : 0)},
       {"host", "gradients", state_on_device() ? 0 : wire},
   };
   std::erase_if(rows, [](const MemoryRow& row) { return row.bytes == 0; });

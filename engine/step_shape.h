@@ -20,6 +20,7 @@ struct StepOptions {
   uint32_t micro_batch = 1;        // rows
   uint32_t sequence = 0;           // tokens of a row
   uint32_t hidden = 0;
+  uint32_t pinned_tiles = 0;       // of tier nvme, in RAM (offload::PlanOptions)
   bool training = true;            // false: forward and loss only
 };
 
@@ -47,8 +48,8 @@ class StepShape {
   // State of tier none: state and wire gradients are device memory.
   bool state_on_device() const { return options_.state == offload::Tier::none; }
   // Is there a copy of this tile's weights (state) in memory for the whole run, and may it be found in RAM?
-  bool has_weights_home(const offload::Tile& tile) const;
-  bool has_state_home(const offload::Tile& tile) const;
+  bool has_weights_home(uint32_t tile) const;
+  bool has_state_home(uint32_t tile) const;
 
   uint64_t weight_bytes() const { return offload::weight_bytes(layout_->schema()); }
   uint64_t boundary_bytes() const;  // one block input (or its gradient) of one micro-batch

@@ -32,6 +32,7 @@ offload::PlanOptions plan_options(const TrainerOptions& o, const offload::Layout
   const Tier master = plan.weights == Tier::none ? plan.state : plan.weights;
   plan.write_weights = plan.commit || master == Tier::nvme;
   plan.write_state = plan.commit || plan.state == Tier::nvme;
+  plan.pinned_tiles = count_pinned(layout, plan, o.pinned);
   // State on the device moves like state in RAM: only the place of its buffers differs (StepShape).
   if (plan.state == Tier::none) plan.state = Tier::cpu;
   return plan;
@@ -44,7 +45,7 @@ std::array<uint32_t, offload::kRings> ring_sizes(const TrainPlans& plans, const 
   return sizes;
 }
 
-StepOptions step_options(const TrainerOptions& o, int64_t hidden) {
+StepOptions step_options(const TrainerOptions& o, int64_t hidden, uint32_t pinned_tiles) {
   StepOptions s;
   s.weights = o.plan.weights;
   s.state = o.plan.state;
@@ -53,6 +54,7 @@ StepOptions step_options(const TrainerOptions& o, int64_t hidden) {
   s.micro_batch = o.micro_batch;
   s.sequence = o.sequence;
   s.hidden = static_cast<uint32_t>(hidden);
+  s.pinned_tiles = pinned_tiles;
   return s;
 }
 
@@ -105,7 +107,7 @@ Trainer::Impl::Impl(const TrainerOptions& o, const TrainerEvents& e)
       plan_options_(plan_options(o, setup.layout)),
       plans(setup.layout, plan_options_),
       eval_plan(offload::build_eval_plan(setup.layout, plan_options_)),
-      shape(setup.layout, step_options(o, setup.reader.config().hidden), ring_sizes(plans, eval_plan)) {
+      shape(setup.layout, step_options(o, setup.reader.config().hidden, plan_options_.pinned_tiles), ring_sizes(plans, eval_plan)) {
   if (!o.eval_tokens.empty()) {
     eval_file.emplace(TokenFile::open(o.eval_tokens, expected));
     eval_data.emplace(*eval_file, PackingOptions{.seed = 0, .sequence = o.sequence, .shuffle = false});

@@ -39,6 +39,26 @@ void check(const Layout& layout, const PlanOptions& o) {
 
 }  // namespace
 
+bool state_on_disk(const PlanOptions& o, uint32_t tile) { return o.state == Tier::nvme && tile >= o.pinned_tiles; }
+
+bool master_on_disk(const PlanOptions& o, uint32_t tile) {
+  return (o.weights == Tier::none ? o.state : o.weights) == Tier::nvme && tile >= o.pinned_tiles;
+}
+
+uint32_t count_pinned(const Layout& layout, const PlanOptions& options, uint64_t bytes) {
+  PlanOptions none = options;
+  none.pinned_tiles = 0;
+  uint64_t used = 0;
+  for (uint32_t t = 0; t < layout.tiles().size(); ++t) {
+    const Tile& tile = layout.tiles()[t];
+    // A frozen tile has no state, and of weights tier none no copy in RAM.
+    if (master_on_disk(none, t) && (tile.trainable || options.weights == Tier::nvme)) used += layout.weights_extent_bytes(tile);
+    if (state_on_disk(none, t) && tile.trainable) used += layout.state_extent_bytes(tile);
+    if (used > bytes) return t;
+  }
+  return static_cast<uint32_t>(layout.tiles().size());
+}
+
 PlanBuilder::PlanBuilder(const Layout& layout, const PlanOptions& options, bool train)
     : layout_(layout),
       options_(options),

@@ -29,8 +29,16 @@ struct PlanOptions {
   uint32_t keep_weights = 0;  // last layers whose device weights stay from forward to backward
   uint32_t keep_graphs = 0;   // last layers whose graph stays (implies their weights stay)
   uint32_t lane_width = 4;    // of the disk lanes
+  uint32_t pinned_tiles = 0;  // first tiles of the layout: those of tier nvme live in RAM, never read, still written
   uint32_t wire_bytes = 0;    // of one gradient element off the device; 0: of the compute type
 };
+
+// Where a tile is read from: the state, and the master weights (of weights tier none they live with the state).
+bool state_on_disk(const PlanOptions& options, uint32_t tile);
+bool master_on_disk(const PlanOptions& options, uint32_t tile);
+
+// How many of the first tiles `bytes` of RAM can pin: what of each is on nvme.
+uint32_t count_pinned(const Layout& layout, const PlanOptions& options, uint64_t bytes);
 
 // One training step. Operations of block b in compute slot c: forward c = b, Loss c = L + 1, backward c = 2 L
 // + 2 - b.

@@ -68,9 +68,6 @@ class PlanBuilder {
   void commit();
 
   bool resident() const { return options_.weights == Tier::none; }
-  bool master_on_disk() const {
-    return options_.weights == Tier::nvme || (resident() && options_.state == Tier::nvme);
-  }
   bool updates_on_guess() const {
     return options_.placement == Placement::backward || options_.placement == Placement::spread;
   }

@@ -44,7 +44,7 @@ void PlanBuilder::place_update(uint32_t t, int32_t slot) {
   if (ops.deferred || options_.placement == Placement::none) depend(update, gate_, ops.deferred ? 1 : 0);
 
   std::optional<Use> state;
-  if (options_.state == Tier::nvme) {
+  if (state_on_disk(options_, t)) {
     const uint32_t read =
         add_tile(OpKind::read_state, Lane::disk_state, {slot, ops.deferred ? 0.0f : 1.0f, place}, t,
                  layout_.state_extent_bytes(tile(t)));
@@ -69,7 +69,7 @@ void PlanBuilder::place_update(uint32_t t, int32_t slot) {
 // The host tile of the master weights; none when they have a home.
 std::optional<Use> PlanBuilder::weights_for_update(uint32_t t, int32_t slot) {
   const TileOps& ops = tiles_[t];
-  if (!master_on_disk()) return std::nullopt;
+  if (!master_on_disk(options_, t)) return std::nullopt;
   if (ops.held) return ops.held;
   const uint32_t read =
       add_tile(OpKind::read_weights, Lane::disk_weights, {slot, ops.deferred ? 0.0f : 1.0f, place_in_slot(t)},

@@ -37,7 +37,7 @@ void PlanBuilder::copy_in(uint32_t t, int32_t slot, Visit kind, Visited& visited
   if (updated && tiles_[t].deferred && kind != Visit::backward) {  // straight from Update's tile
     depend(copy, tiles_[t].update, 0);
     if (const Use* tile_use = find_use(op(tiles_[t].update), Ring::weights)) use(copy, *tile_use);
-  } else if (options_.weights == Tier::nvme) {
+  } else if (master_on_disk(options_, t)) {
     use(copy, read_for_visit(t, slot, kind, copy));
   } else if (updated) {  // from its home in RAM
     depend(copy, tiles_[t].update, tiles_[t].deferred ? 0 : 1);

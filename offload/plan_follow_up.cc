@@ -63,13 +63,12 @@ class FollowUp {
   }
 
   void add_tile(const Op& trained) {
-    const Tile& tile = layout_.tiles()[static_cast<uint32_t>(trained.tile)];
+    const auto index = static_cast<uint32_t>(trained.tile);
+    const Tile& tile = layout_.tiles()[index];
     const uint64_t weight_bytes = layout_.weights_extent_bytes(tile), state_bytes = layout_.state_extent_bytes(tile);
-    const bool resident = options_.weights == Tier::none;
-    const Tier master = resident ? options_.state : options_.weights;
     reads_.clear();
-    const auto weights = read(OpKind::read_weights, Lane::disk_weights, trained, master == Tier::nvme, Ring::weights, weight_bytes);
-    const auto state = read(OpKind::read_state, Lane::disk_state, trained, options_.state == Tier::nvme, Ring::state, state_bytes);
+    const auto weights = read(OpKind::read_weights, Lane::disk_weights, trained, master_on_disk(options_, index), Ring::weights, weight_bytes);
+    const auto state = read(OpKind::read_state, Lane::disk_state, trained, state_on_disk(options_, index), Ring::state, state_bytes);
 
     const uint32_t update = add(OpKind::update, Lane::update, trained, 1, trained.bytes);
     for (const uint32_t i : reads_) op(update).deps.push_back({i, 0});
@@ -86,7 +85,7 @@ class FollowUp {
     };
     if (options_.write_weights) writes_.push_back(after(OpKind::write_weights, Lane::disk_write_weights, weight_bytes, weights));
     if (options_.write_state) writes_.push_back(after(OpKind::write_state, Lane::disk_write_state, state_bytes, state));
-    if (resident) op(after(OpKind::copy_in, Lane::h2d, weight_bytes, weights)).visit = Visit::update;
+    if (options_.weights == Tier::none) op(after(OpKind::copy_in, Lane::h2d, weight_bytes, weights)).visit = Visit::update;
     ++slot_;
   }
 

@@ -168,7 +168,6 @@ TEST(BadConfig, WhatDoesNotRunYet) {
       {{"storage.tbw=600"}, {"not predicted yet"}},
       {{"checkpoint.every=10"}, {"checkpoint.every = 10", "goes with storage.durable"}},
       {{"checkpoint={\"keep\":2}"}, {"not built yet"}},
-      {{"memory.pinned=1GiB"}, {"memory.pinned", "does not run yet"}},
       {{"run.deterministic=false"}, {"run.deterministic", "no other kernels"}},
       {{"machine.device=cuda"}, {"machine.device = \"cuda\"", "not built yet"}},
       {{"machine.links.h2d=12GB/s"}, {"not built yet"}},

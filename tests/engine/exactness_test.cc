@@ -42,10 +42,11 @@ const std::vector<Numbers> kNumbers{
 
 const std::vector<offload::Placement> kPlacements{offload::Placement::none, offload::Placement::forward, offload::Placement::backward,
                                                   offload::Placement::spread};
+const std::vector<uint64_t> kPinned{0, 3 << 20, 1 << 30};
 
 // Level i of each factor; a row of the array is one run.
 using Row = std::vector<size_t>;
-const Row kLevels{kTiers.size(), kTile.size(), kPools.size(), kQueues.size(), 2, 3, kNumbers.size(), kPlacements.size()};
+const Row kLevels{kTiers.size(), kTile.size(), kPools.size(), kQueues.size(), 2, 3, kNumbers.size(), kPlacements.size(), kPinned.size()};
 
 TinyRun run_of(const Row& row) {
   TinyRun run;
@@ -59,6 +60,7 @@ TinyRun run_of(const Row& row) {
   run.keep_weights = row[5] == 1 ? 1 : 0;
   run.keep_graphs = row[5] == 2 ? 1 : 0;
   run.placement = kPlacements[row[7]];
+  run.pinned = kPinned[row[8]];
   run.clip = kTinyClip;
   run.model = kNumbers[row[6]].model;
   run.accumulation = kNumbers[row[6]].accumulation;
@@ -132,15 +134,16 @@ TEST(Exactness, EveryPairOfChoicesGivesTheSameBits) {
   }
 }
 
-// Which layers keep weights or graphs, and when the optimizer works, go along with the others instead of multiplying them.
+// Which layers keep weights or graphs, when the optimizer works, and what is pinned go along with the others instead of multiplying them.
 TEST(Exactness, SlowEveryCombinationGivesTheSameBits) {
   Row levels = kLevels;
-  levels[5] = levels[7] = 1;
+  levels[5] = levels[7] = levels[8] = 1;
   Row row(levels.size(), 0);
   for (size_t n = 0;; ++n) {
     Row with_others = row;
     with_others[5] = n % kLevels[5];
     with_others[7] = n / kLevels[5] % kLevels[7];
+    with_others[8] = n / (kLevels[5] * kLevels[7]) % kLevels[8];
     SCOPED_TRACE(text(with_others));
     ASSERT_NO_THROW(expect_same(with_others));
     if (HasFailure()) return;

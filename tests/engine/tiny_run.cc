@@ -61,6 +61,7 @@ TrainerOptions tiny_options(const TinyRun& run, const fs::path& run_dir) {
   o.plan.weights = run.weights;
   o.plan.state = run.state;
   o.clip = run.clip;
+  o.pinned = run.pinned;
   o.plan.placement = run.placement;
   o.plan.pools = run.pools;
   o.plan.keep_weights = run.keep_weights;

@@ -25,6 +25,7 @@ struct TinyRun {
   uint32_t accumulation = 1, keep_weights = 0, keep_graphs = 0;
   offload::Placement placement = offload::Placement::none;
   double clip = 1.0;
+  uint64_t pinned = 0;
   std::vector<std::string> trainable{"*"};
   uint64_t steps = 5, eval_every = 0;
   uint64_t device_memory = 512 << 20;

@@ -48,7 +48,7 @@ RC_GTEST_PROP(PlanProperty, EveryTrainableTileIsUpdatedOnceAndFrozenOnesNever, (
     RC_ASSERT(find(plan, OpKind::update, index).size() == once);
     RC_ASSERT(find(plan, OpKind::write_weights, index).size() == (o.write_weights ? once : 0));
     RC_ASSERT(find(plan, OpKind::write_state, index).size() == (o.write_state ? once : 0));
-    RC_ASSERT(find(plan, OpKind::read_state, index).size() == (o.state == Tier::nvme ? once : 0));
+    RC_ASSERT(find(plan, OpKind::read_state, index).size() == (state_on_disk(o, t) ? once : 0));
     RC_ASSERT(find(plan, OpKind::copy_out, index).size() ==
               once * (layout.tied() && tile.block == 0 ? 2 : 1));
     RC_ASSERT(count(plan, OpKind::copy_in, t, Visit::update) == (o.weights == Tier::none ? once : 0));
@@ -71,7 +71,7 @@ RC_GTEST_PROP(PlanProperty, EveryComputationHasTheWholeBlock, ()) {
     RC_ASSERT(count(plan, OpKind::copy_in, t, Visit::backward) == (again ? 1u : 0u));
     // On NVMe a visit reads the tile, but for a deferred one, which is there for its Update; a held one is
     // not read again.
-    if (o.weights == Tier::nvme) {
+    if (o.weights == Tier::nvme && t >= o.pinned_tiles) {
       const size_t first = b < head ? count(plan, OpKind::read_weights, t, Visit::forward)
                                     : count(plan, OpKind::read_weights, t, Visit::loss);
       RC_ASSERT(first <= 1u);
@@ -99,14 +99,14 @@ RC_GTEST_PROP(PlanProperty, UpdateHasAllThatItNeeds, ()) {
   const Layout layout(random_model(), Schema::bf16, kSmallTile);
   const PlanOptions o = random_options();
   const Plan plan = build_train_plan(layout, o);
-  const bool master_on_disk = o.weights == Tier::nvme || (o.weights == Tier::none && o.state == Tier::nvme);
   for (uint32_t i : find(plan, OpKind::update)) {
     const Op& op = plan.ops[i];
     const bool tied = layout.tied() && op.block == 0;
     RC_ASSERT(find_use(op, Ring::gradients) != nullptr);
     RC_ASSERT((find_use(op, Ring::tied_gradients) != nullptr) == tied);
-    RC_ASSERT((find_use(op, Ring::state) != nullptr) == (o.state == Tier::nvme));
-    RC_ASSERT((find_use(op, {Ring::weights_held, Ring::weights}) != nullptr) == master_on_disk);
+    RC_ASSERT((find_use(op, Ring::state) != nullptr) == state_on_disk(o, static_cast<uint32_t>(op.tile)));
+    RC_ASSERT((find_use(op, {Ring::weights_held, Ring::weights}) != nullptr) ==
+              master_on_disk(o, static_cast<uint32_t>(op.tile)));
     const bool deferred = find_use(op, Ring::gradients)->periods == 1;
     if (o.placement == Placement::none) RC_ASSERT(!deferred);
     if (o.placement == Placement::forward) RC_ASSERT(deferred);
@@ -146,6 +146,24 @@ RC_GTEST_PROP(PlanProperty, EvaluationReadsEachTileOnceAndChangesNothing, ()) {
               (o.weights == Tier::nvme ? 1u : 0u));
     RC_ASSERT(find(plan, OpKind::copy_in, static_cast<int32_t>(t)).size() ==
               (o.weights != Tier::none ? 1u : 0u));
+  }
+}
+
+// Pinning costs what it says: one byte less, one tile less.
+RC_GTEST_PROP(PlanProperty, PinnedTilesFitTheBytes, ()) {
+  const Layout layout(random_model(), Schema::bf16, kSmallTile);
+  PlanOptions o = random_options();
+  o.pinned_tiles = 0;
+  uint64_t bytes = 0;
+  for (uint32_t t = 0; t < layout.tiles().size(); ++t) {
+    const Tile& tile = layout.tiles()[t];
+    uint64_t own = 0;
+    if (o.weights == Tier::nvme) own += layout.weights_extent_bytes(tile);
+    if (o.state == Tier::nvme && tile.trainable)
+      own += layout.state_extent_bytes(tile) + (o.weights == Tier::none ? layout.weights_extent_bytes(tile) : 0);
+    bytes += own;
+    RC_ASSERT(count_pinned(layout, o, bytes) >= t + 1);
+    if (own > 0) RC_ASSERT(count_pinned(layout, o, bytes - 1) <= t);
   }
 }
 

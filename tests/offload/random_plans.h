@@ -45,6 +45,7 @@ inline PlanOptions random_options() {
   o.micro_batches = *rc::gen::inRange(1u, 5u);
   o.keep_weights = *element(0u, 0u, 1u, 3u, 99u);
   o.keep_graphs = *element(0u, 0u, 1u, 99u);
+  o.pinned_tiles = *element(0u, 0u, 1u, 3u, 8u, 1000u);
   o.pools.device_slots = *rc::gen::inRange(1u, 4u);
   return o;
 }
