@@ -34,6 +34,8 @@ engine::RuntimeOptions runtime_options(const configs::RunConfig& c) {
   runtime.optimizer_threads = static_cast<int>(c.execution.optimizer_threads.value_or(0));
   runtime.queue.block_size = c.aio.block_size;
   runtime.queue.depth = c.aio.queue_depth;
+  const configs::LinkOptions& links = c.machine.links;
+  runtime.links = {links.h2d.value_or(0), links.d2h.value_or(0), links.disk_read.value_or(0), links.disk_write.value_or(0)};
   return runtime;
 }
 

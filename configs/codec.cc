@@ -119,6 +119,15 @@ Codec<uint64_t> bytes(uint64_t low) {
           write_bytes};
 }
 
+Codec<Json> model_sizes() {
+  return {"a known model's name such as \"Llama-3.1-8B\", or its sizes by config.json's keys, in braces",
+          [](const Json& value) -> std::optional<Json> {
+            if (!read_text(value) && !value.is_object()) return {};
+            return value;
+          },
+          [](const Json& value) { return value; }, true};
+}
+
 Codec<uint32_t> layers() {
   return {"a number of layers, or \"all\"",
           [count = integer<uint32_t>(0, kAllLayers - 1)](const Json& value) -> std::optional<uint32_t> {

@@ -55,6 +55,7 @@ Codec<std::vector<std::filesystem::path>> paths();
 Codec<std::vector<std::string>> globs();
 Codec<std::vector<double>> two_numbers(const Interval& interval);
 Codec<uint64_t> bytes(uint64_t low = 0);
+Codec<Json> model_sizes();  // a known model's name, or an object
 Codec<uint32_t> layers();  // a count, or "all" for kAllLayers
 
 // One of a few words.

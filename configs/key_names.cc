@@ -17,15 +17,9 @@ constexpr Later kLater[] = {
     {"scheduler.params.cycle_", "the scheduler OneCycle is not built yet"},
     {"scheduler.params.decay_", "the scheduler OneCycle is not built yet"},
     {"scheduler.params.lr_range_test_", "the scheduler LRRangeTest is not built yet"},
-    {"model.family", "a model that is not on disk cannot be described yet; give model.path"},
-    {"model.sizes", "a model that is not on disk cannot be described yet; give model.path"},
     {"fp16", "fp16 training is not built yet; bf16 and fp32 are"},
-    {"storage.tbw", "drive wear is not predicted yet"},
     {"checkpoint", "kept checkpoints are not built yet; storage.durable \"step\" commits every step, and with \"checkpoint\" "
                    "checkpoint.every says how often the newest state is committed"},
-    {"machine.links", "emulated links are not built yet"},
-    {"machine.compute", "an emulated compute rate is not built yet"},
-    {"goals", "goals are not checked yet"},
 };
 
 std::string_view parent(std::string_view path) {

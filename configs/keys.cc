@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "configs/codec.h"
+#include "configs/rate_codec.h"
 
 namespace sluice::configs {
 namespace {
@@ -130,6 +131,9 @@ void add_zero(Table& t) {
 
 void add_job(Table& t) {
   t.add("model.path", path(), FIELD(model.path), "Hugging Face folder: config.json and safetensors");
+  t.add("model.family", text(), FIELD(model.family), "family of model.sizes: llama or mistral");
+  t.add("model.sizes", model_sizes(), FIELD(model.sizes),
+        "instead of model.path: a model that is not on disk, for `sluice plan`");
   t.add("model.trainable", globs(), FIELD(model.trainable),
         "parameters to train, by Hugging Face name; others are frozen");
   t.add("model.loss_chunk", integer(1, 1 << 20), FIELD(model.loss_chunk),
@@ -169,6 +173,8 @@ void add_machine(Table& t) {
         "parameters of a tile; a multiple of 65536, fixed when a run is created");
   t.add("storage.verify", flag(), FIELD(storage.verify),
         "check the whole store against its checksums whenever it is opened");
+  t.add("storage.tbw", maybe(bytes(1)), FIELD(storage.tbw),
+        "bytes the drives together are rated to take (\"600TB\"); sluice plan then says how long they last");
   t.add("memory.gpu", or_auto(bytes(1)), FIELD(memory.gpu), "device memory that may be used");
   t.add("memory.host", or_auto(bytes(1)), FIELD(memory.host), "host memory that may be used");
   t.add("memory.pinned", or_auto(bytes()), FIELD(memory.pinned),
@@ -179,6 +185,12 @@ void add_machine(Table& t) {
   t.add("machine.compute_threads", or_auto(integer<uint32_t>(1, 4096)), FIELD(machine.compute_threads),
         "threads of the math on the cpu device; auto: all this process may use")
       .numeric = true;
+  const auto link = maybe(rate("B/s"));
+  t.add("machine.links.h2d", link, FIELD(machine.links.h2d), "emulated: copies to the device");
+  t.add("machine.links.d2h", link, FIELD(machine.links.d2h), "emulated: copies from the device");
+  t.add("machine.links.disk_read", link, FIELD(machine.links.disk_read), "emulated: disk reads");
+  t.add("machine.links.disk_write", link, FIELD(machine.links.disk_write), "emulated: disk writes");
+  t.add("machine.compute", maybe(rate("FLOP/s")), FIELD(machine.compute), "emulated: computation (`sluice plan` only for now)");
   t.add("execution.overlap",
         or_auto(choice<Placement>({{"none", Placement::none},
                                    {"forward", Placement::forward},
@@ -207,6 +219,16 @@ void add_machine(Table& t) {
         FIELD(execution.boundaries), "where the layers' inputs wait for the backward (only gpu for now)");
 }
 
+void add_goals(Table& t) {
+  const auto positive = maybe(number(kPositive));
+  t.add("goals.max_hours", positive, FIELD(goals.max_hours), "hours that the whole run may take");
+  t.add("goals.max_cost", positive, FIELD(goals.max_cost), "what the whole run may cost; needs goals.price_per_hour");
+  t.add("goals.price_per_hour", positive, FIELD(goals.price_per_hour), "of the machine, in the money of goals.max_cost");
+  t.add("goals.step_seconds", positive, FIELD(goals.step_seconds), "seconds that a step may take");
+  t.add("goals.disk_written", maybe(bytes(1)), FIELD(goals.disk_written), "bytes that the whole run may write to the drives");
+  t.add("goals.eval_loss", positive, FIELD(goals.eval_loss), "evaluation loss to reach; a plan cannot know it");
+}
+
 #undef FIELD
 
 }  // namespace
@@ -220,6 +242,7 @@ const std::vector<Key>& keys() {
     add_zero(t);
     add_job(t);
     add_machine(t);
+    add_goals(t);
     return t.take();
   }();
   return table;

@@ -185,10 +185,26 @@ void resolve_execution(RunConfig* config) {
     execution.boundaries = Boundaries::gpu;
     derive(config, "execution.boundaries", "the only place for now");
   }
+  if (config->only_planned) return;
+  if (machine.compute) refuse(*config, "machine.compute", "an emulated rate does not run yet; `sluice plan` takes it");
   if (machine.device != DeviceType::cpu)
     refuse(*config, "machine.device", "CUDA devices are not built yet; take \"cpu\" or \"auto\"");
   if (execution.boundaries != Boundaries::gpu)
     refuse(*config, "execution.boundaries", "does not run yet; take \"gpu\" or \"auto\"");
+}
+
+void check_model(const RunConfig& config) {
+  const ModelOptions& model = config.model;
+  if (!model.path.empty() && !model.sizes.is_null())
+    refuse(config, "model.sizes", "model.path = {} says what the model is already; give one of the two", model.path.string());
+  if (!model.path.empty()) return;
+  if (model.sizes.is_null()) missing(config, "model.path", "name the Hugging Face folder of the model");
+  if (!config.only_planned) refuse(config, "model.sizes", "a model that is not on disk can only be planned (sluice plan); give model.path");
+}
+
+void check_goals(const RunConfig& config) {
+  if (config.goals.max_cost && !config.goals.price_per_hour)
+    missing(config, "goals.price_per_hour", "goals.max_cost is given, but not what an hour costs");
 }
 
 void check_length(const RunConfig& config) {
@@ -239,6 +255,7 @@ bool scheduler_uses(SchedulerType type, std::string_view parameter) {
 }
 
 void resolve(RunConfig* config, Purpose purpose) {
+  config->only_planned = config->only_planned || purpose == Purpose::planning;
   resolve_batch(config);
   resolve_optimizer(config);
   resolve_scheduler(config);
@@ -247,7 +264,8 @@ void resolve(RunConfig* config, Purpose purpose) {
   resolve_storage(config);
   resolve_execution(config);
   check_length(*config);
-  if (config->model.path.empty()) missing(*config, "model.path", "name the Hugging Face folder of the model");
+  check_model(*config);
+  check_goals(*config);
   if (purpose == Purpose::training) check_training(*config);
 }
 

@@ -9,6 +9,7 @@ namespace sluice::configs {
 enum class Purpose {
   training,  // learning rate, length of the run, batch and training data must be known
   reading,   // evaluation, export, printing: model and numbers are enough
+  planning,  // sluice plan: the model may be sizes alone, and what does not run yet is allowed (RunConfig::only_planned)
 };
 
 // Fills derived values, with their origin, and checks the whole. Error(config) with key, value and reason.

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "configs/json_text.h"
 #include "gpu/device.h"
 #include "offload/layout.h"
 #include "offload/plan.h"
@@ -67,6 +68,8 @@ struct AioOptions {
 
 struct ModelOptions {
   std::filesystem::path path;
+  std::string family = "llama";  // of sizes
+  Json sizes;                    // of a model that is not on disk (planning only): a known name or config.json's keys; null: not given
   std::vector<std::string> trainable{"*"};  // globs on Hugging Face names
   uint64_t loss_chunk = 512;                // tokens
 };
@@ -91,6 +94,7 @@ struct StorageOptions {
   std::optional<offload::Durable> durable;   // set as soon as the tiers are
   uint64_t tile = 2 << 20;                   // elements
   bool verify = false;                       // verify the whole published slot on every open
+  std::optional<uint64_t> tbw;               // bytes that the drives together are rated to be written
 };
 
 struct CheckpointOptions {
@@ -102,9 +106,15 @@ struct MemoryOptions {  // bytes; unset: "auto", what is free less a margin
   std::optional<uint64_t> pinned;  // state kept in RAM; unset or 0: none
 };
 
+struct LinkOptions {  // emulated, bytes per second; unset: the machine's own
+  std::optional<double> h2d, d2h, disk_read, disk_write;
+};
+
 struct MachineOptions {
   std::optional<DeviceType> device;         // always resolved
   std::optional<uint32_t> compute_threads;  // unset: choose_compute_threads decides
+  LinkOptions links;
+  std::optional<double> compute;            // FLOP per second; planning only for now
 };
 
 struct PoolOptions {  // tiles; unset: default of the plan builder, capped at what the model has
@@ -119,6 +129,11 @@ struct ExecutionOptions {
   uint32_t keep_weights = 0;                  // last layers; kAllLayers: all
   uint32_t keep_graphs = 0;
   std::optional<Boundaries> boundaries;  // always resolved
+};
+
+struct GoalOptions {  // what a run should keep to; sluice plan says whether it will
+  std::optional<double> max_hours, max_cost, price_per_hour, step_seconds, eval_loss;
+  std::optional<uint64_t> disk_written;  // bytes, by the whole run
 };
 
 // Where a value comes from, for people.
@@ -154,6 +169,9 @@ struct RunConfig {
   MemoryOptions memory;
   MachineOptions machine;
   ExecutionOptions execution;
+  GoalOptions goals;
+
+  bool only_planned = false;  // by `sluice plan`: what does not run yet is allowed
 
   std::map<std::string, Origin> origins;  // by key; a key that is absent here has its default
   std::vector<std::string> notes;         // one line each: imported keys without effect, and why

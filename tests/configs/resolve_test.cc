@@ -123,5 +123,24 @@ TEST(Resolve, AutoHasOneAnswerForNow) {
   EXPECT_EQ(origin_of(c, "execution.overlap").kind, Origin::Kind::derived);
 }
 
+TEST(Resolve, APlanTakesSizesWithoutFilesAndWhatDoesNotRunYet) {
+  const RunConfig config = parse_config(R"({"model": {"sizes": "Llama-3.1-8B"}, "machine": {"device": "cuda", "compute": "20TFLOP/s"}})", "dir/p.json",
+                                        {.purpose = Purpose::planning});
+  EXPECT_EQ(config.model.sizes, "Llama-3.1-8B");
+  EXPECT_EQ(config.machine.compute, 20e12);
+  RunConfig open = config;  // choices that follow do not bring the refusals back
+  choose_tiers(&open, offload::Tier::nvme, offload::Tier::nvme, "a test");
+  EXPECT_EQ(open.machine.device, DeviceType::cuda);
+  EXPECT_NE(config_error([] { parse_config("{}", "dir/p.json", {.purpose = Purpose::planning}); }).find("model.path is missing"), std::string::npos);
+}
+
+TEST(Resolve, LinksAndWearAreRead) {
+  const RunConfig config = sample({"machine.links.disk_read=2GB/s", "storage.tbw=600TB", "goals.step_seconds=3"});
+  EXPECT_EQ(config.machine.links.disk_read, 2e9);
+  EXPECT_EQ(config.machine.links.h2d, std::nullopt);
+  EXPECT_EQ(config.storage.tbw, 600'000'000'000'000u);
+  EXPECT_EQ(config.goals.step_seconds, 3);
+}
+
 }  // namespace
 }  // namespace sluice::configs
