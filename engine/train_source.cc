@@ -1,7 +1,6 @@
 #include "engine/train_source.h"
 
-#include <algorithm>
-
+#include "base/statistics.h"
 #include "engine/step_data.h"
 
 namespace sluice::engine {
@@ -80,10 +79,7 @@ void TrainSource::end(const Step& step) {
 }
 
 double TrainSource::median_seconds() const {
-  std::vector<double> sorted = seconds_;
-  if (sorted.empty()) return 0;
-  std::nth_element(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2), sorted.end());
-  return sorted[sorted.size() / 2];
+  return base::median(seconds_);
 }
 
 // A stop request lets the step finish when the rest of it, by the last steps' times, fits the grace; else it is abandoned.
