@@ -17,6 +17,8 @@ void request(int) {
 
 }  // namespace
 
+void request_stop() { requested = true; }
+
 const std::atomic<bool>& install_stop_signals() {
   struct sigaction action {};
   action.sa_handler = request;

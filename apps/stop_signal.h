@@ -7,4 +7,7 @@ namespace sluice::apps {
 // Installs the handlers; call once. A second signal of the same kind ends the process at once, as by default.
 const std::atomic<bool>& install_stop_signals();
 
+// The same by the program itself.
+void request_stop();
+
 }  // namespace sluice::apps

@@ -8,6 +8,7 @@
 #include "apps/logging.h"
 #include "apps/progress.h"
 #include "apps/run_dir.h"
+#include "apps/run_watch.h"
 #include "apps/step_output.h"
 #include "apps/stop_signal.h"
 #include "apps/training_options.h"
@@ -84,17 +85,29 @@ void print_memory(const engine::Trainer& trainer, const configs::RunConfig& conf
 }
 
 // metrics is opened later, when the lines of steps that were not committed have been cut.
-engine::TrainerEvents make_events(const configs::RunConfig& config, std::optional<MetricsFile>& metrics, Progress& progress) {
+engine::TrainerEvents make_events(const configs::RunConfig& config, std::optional<MetricsFile>& metrics, Progress& progress, RunWatch& watch) {
   engine::TrainerEvents events;
-  events.on_step = [&](const engine::StepReport& step) {
+  const auto tell = [&](const std::vector<RunEvent>& found) {
+    for (const RunEvent& event : found) {
+      spdlog::warn("{}: {}", event.kind, event.text);
+      metrics->append(event_line(event));
+      if (event.kind == "drift" && config.run.on_drift == configs::OnDrift::stop) {
+        spdlog::warn("stopping after this step: run.on_drift is \"stop\"");
+        request_stop();
+      }
+    }
+  };
+  events.on_step = [&, tell](const engine::StepReport& step) {
     metrics->append(metrics_line(step));
     if (step.step % std::max<uint64_t>(1, config.run.log_every) == 0 || step.step == step.steps || step.skipped)
       spdlog::info("{}", step_line(step));
+    tell(watch.step(step));
   };
   events.on_progress = [&](const std::string& what, uint64_t done, uint64_t total) { progress.update(what, done, total); };
-  events.on_eval = [&](uint64_t step, const engine::EvalResult& eval) {
+  events.on_eval = [&, tell](uint64_t step, const engine::EvalResult& eval) {
     spdlog::info("evaluation after step {}: loss {:.4f}, perplexity {:.2f} over {} tokens", step, eval.loss, eval.perplexity(), eval.tokens);
     metrics->append(nlohmann::ordered_json{{"step", step}, {"eval_loss", eval.loss}, {"eval_perplexity", eval.perplexity()}}.dump());
+    tell(watch.evaluation(step, eval.loss));
   };
   events.stop = &install_stop_signals();
   return events;
@@ -171,9 +184,10 @@ int run_train(const Options& options) {
 
   Progress progress;
   std::optional<MetricsFile> metrics;
+  RunWatch watch;
   engine::TrainerOptions trainer_options_ = trainer_options(config);
   trainer_options_.runtime.queue.strict = trainer_options_.store.strict = options.strict;
-  engine::Trainer trainer(trainer_options_, make_events(config, metrics, progress));
+  engine::Trainer trainer(trainer_options_, make_events(config, metrics, progress, watch));
   print_memory(trainer, config, exists);
   start(trainer, run, config, stored);
   metrics.emplace(run.metrics_file());

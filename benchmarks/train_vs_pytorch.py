@@ -46,7 +46,7 @@ def sluice(arguments, micro_batch, tier, keep_graphs, overlap="none"):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(done.stderr)
-    lines = [json.loads(line) for line in open(ROOT / RUN / "metrics.jsonl")]
+    lines = [line for line in map(json.loads, open(ROOT / RUN / "metrics.jsonl")) if "tokens_per_s" in line]
     shutil.rmtree(ROOT / RUN, ignore_errors=True)
     return statistics.median(line["tokens_per_s"] for line in lines[1:])
 

@@ -154,6 +154,8 @@ void add_job(Table& t) {
   t.add("run.deterministic", flag(), FIELD(run.deterministic), "only kernels that give equal bits each time");
   t.add("run.on_nonfinite", choice<OnNonFinite>({{"stop", OnNonFinite::stop}, {"skip", OnNonFinite::skip}}),
         FIELD(run.on_nonfinite), "at a gradient that is not finite: stop before any write, or skip the step");
+  t.add("run.on_drift", choice<OnDrift>({{"warn", OnDrift::warn}, {"stop", OnDrift::stop}}), FIELD(run.on_drift),
+        "a lane 15 % slower than planned or than at the start: warn, or commit and stop as for a signal");
   t.add("run.grace", number({0, 86400}), FIELD(run.grace),
         "seconds that a stop signal may take to finish and commit the step");
 }

@@ -20,6 +20,7 @@ enum class OptimizerType { adamw, adam };
 enum class SchedulerType { none, warmup, warmup_decay, warmup_cosine };
 enum class WarmupCurve { linear, log };
 enum class OnNonFinite { stop, skip };
+enum class OnDrift { warn, stop };
 enum class DeviceType { cpu, cuda };
 enum class Boundaries { gpu, host };
 
@@ -86,6 +87,7 @@ struct RunOptions {
   uint64_t log_every = 1;   // steps
   bool deterministic = true;
   OnNonFinite on_nonfinite = OnNonFinite::stop;
+  OnDrift on_drift = OnDrift::warn;
   double grace = 30;  // seconds that a stop signal may take to finish and commit the step
 };
 

@@ -1,0 +1,36 @@
+// What a run should tell without being asked: lanes that have become slower, figures that stand out.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/outliers.h"
+#include "engine/trainer.h"
+#include "offload/lane_drift.h"
+
+namespace sluice::apps {
+
+struct RunEvent {
+  uint64_t step;
+  std::string kind;  // "drift", "outlier", "evaluation"
+  std::string text;
+};
+
+// One line of metrics.jsonl.
+std::string event_line(const RunEvent& event);
+
+// Not thread-safe.
+class RunWatch {
+ public:
+  // planned: seconds at work of each lane in a step; 0 where nothing is known.
+  explicit RunWatch(const std::array<double, offload::kLanes>& planned = {}) : drift_(planned) {}
+  std::vector<RunEvent> step(const engine::StepReport& report);
+  std::vector<RunEvent> evaluation(uint64_t step, double loss);
+
+ private:
+  offload::LaneDriftWatch drift_;
+  engine::OutlierWatch loss_{"loss"}, norm_{"grad_norm"};
+  engine::EvalWatch eval_;
+};
+
+}  // namespace sluice::apps
