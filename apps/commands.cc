@@ -19,6 +19,7 @@ void add_commands(CLI::App& app, Context& context) {
   add_eval(app, context);
   add_export(app, context);
   add_inspect(app, context);
+  add_report(app, context);
 }
 
 }  // namespace sluice::apps

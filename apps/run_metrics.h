@@ -1,0 +1,33 @@
+// metrics.jsonl of a run, read back.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace sluice::apps {
+
+struct StepFigures {
+  uint64_t step = 0;
+  std::map<std::string, double> values;  // "loss", "bytes.disk_read", "stall.compute", ...; null and absent ones are left out
+};
+struct EvalFigures {
+  uint64_t step;
+  double loss;
+};
+struct StoredEvent {
+  uint64_t step;
+  std::string kind, text;
+};
+
+struct RunMetrics {
+  std::vector<StepFigures> steps;
+  std::vector<EvalFigures> evaluations;
+  std::vector<StoredEvent> events;
+};
+
+// The last line may be torn by a crash. Error(disk) when the file cannot be read, Error(data) for another bad line.
+RunMetrics read_metrics(const std::filesystem::path& file);
+
+}  // namespace sluice::apps
