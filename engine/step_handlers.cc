@@ -14,8 +14,10 @@ StepHandlers::StepHandlers(const StepShape& shape, ComputeOps& compute, Transfer
 }
 
 // Deferred operations of the first period find a step before it that has nothing to update.
-void StepHandlers::start(uint64_t first_period, offload::Executor* executor) {
+void StepHandlers::start(uint64_t first_period, offload::Executor* executor, bool guesses, GuessPolicy* policy) {
   executor_ = executor;
+  guesses_ = guesses;
+  policy_ = policy;
   step(first_period - 1) = Step{};
   step(first_period - 1).skipped = true;
   slots(first_period - 1) = newest_;
@@ -41,7 +43,7 @@ bool StepHandlers::begin_period(uint64_t period) {
   // Without guesses the gate of the period before says, and perhaps it has already.
   if (update_ == nullptr || period == first_period_) {
     slots(period) = newest_;
-  } else if (options_.guesses) {
+  } else if (guesses_) {
     slots(period) = after(slots(period - 1));
   }
   if (!source_.begin(period, s)) return false;
@@ -67,7 +69,7 @@ std::optional<offload::OpHandlers::DiskRequest> StepHandlers::request(const offl
   const OpKind kind = run.op().kind;
   if (kind == OpKind::write_weights || kind == OpKind::write_state) {
     // A write on a guess does not look at the gate's verdict, which may be there or not: it goes to a slot that is not published.
-    const bool on_guess = options_.guesses && !run.op().previous_step;
+    const bool on_guess = guesses_ && !run.op().previous_step;
     if (!on_guess && s.skipped) return std::nullopt;
     if (!s.writing) store_.begin_writes();
     s.writing = true;
@@ -100,12 +102,11 @@ void StepHandlers::after_gate(uint64_t period) {
   if (s.skipped) ++skipped_;
   s.meta.skipped = skipped_;
   if (!s.skipped) newest_ = after(now);
-  if (!options_.guesses) {
-    slots(period + 1) = newest_;
-    return;
-  }
-  s.redo = s.skipped || s.clip != 1.0;
-  if (s.redo) executor_->end_after(period);
+  if (!guesses_) slots(period + 1) = newest_;
+  const bool wrong = s.skipped || s.clip != 1.0;
+  s.redo = guesses_ && wrong;
+  if (policy_ != nullptr) policy_->add(wrong);
+  if (s.redo || (policy_ != nullptr && policy_->guess() != guesses_)) executor_->end_after(period);
 }
 
 void StepHandlers::flush(Step& s) {

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "engine/compute_ops.h"
+#include "engine/guess_policy.h"
 #include "engine/transfer_ops.h"
 #include "engine/update_ops.h"
 
@@ -26,7 +27,6 @@ class StepHandlers : public offload::OpHandlers {
   struct Options {
     bool alternate_slots = false;  // durable: step. Each committed step leaves the published slot for the other one
     bool commits = false;          // the plan publishes
-    bool guesses = false;          // the plan updates before the gate, on the guess that the gradient is finite and not clipped
   };
   StepHandlers(const StepShape& shape, ComputeOps& compute, TransferOps& transfer, UpdateOps* update, offload::Store& store,
                StepSource& source, const Options& options);
@@ -35,8 +35,10 @@ class StepHandlers : public offload::OpHandlers {
   // Where the newest generation is, and where the next one goes.
   void set_newest(const Slots& slots) { newest_ = slots; }
   const Slots& newest() const { return newest_; }
-  // The next run begins with this period, and no step is pending. The executor is told when a guess was wrong: it ends with that period.
-  void start(uint64_t first_period, offload::Executor* executor);
+  // The next run begins with this period, and no step is pending. guesses: its plan updates before the gate, on the guess that the gradient
+  // is finite and not clipped. The executor is told to end with a period whose guess was wrong, or after which the policy (may be null) wants
+  // another plan.
+  void start(uint64_t first_period, offload::Executor* executor, bool guesses, GuessPolicy* policy);
   // The next run is of a follow-up plan, for the step of the period before.
   void start_follow_up(uint64_t period);
   // The next run goes on with this period after follow-ups of the step before it.
@@ -69,6 +71,8 @@ class StepHandlers : public offload::OpHandlers {
   StepSource& source_;
   const Options options_;
   offload::Executor* executor_ = nullptr;
+  GuessPolicy* policy_ = nullptr;
+  bool guesses_ = false;
   std::array<Step, 8> steps_;  // periods alive at once are fewer
   std::array<Slots, 8> slots_;
   uint64_t first_period_ = 0;

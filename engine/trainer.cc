@@ -40,7 +40,9 @@ offload::PlanOptions plan_options(const TrainerOptions& o, const offload::Layout
 
 std::array<uint32_t, offload::kRings> ring_sizes(const TrainPlans& plans, const offload::Plan& eval) {
   std::array<uint32_t, offload::kRings> sizes{};
-  for (const offload::Plan* plan : {&plans.train, &plans.settle, &plans.redo, &eval})
+  std::vector<const offload::Plan*> all = plans.all();
+  all.push_back(&eval);
+  for (const offload::Plan* plan : all)
     for (size_t i = 0; i < sizes.size(); ++i) sizes[i] = std::max(sizes[i], plan->rings[i].size);
   return sizes;
 }
@@ -105,7 +107,7 @@ Trainer::Impl::Impl(const TrainerOptions& o, const TrainerEvents& e)
       train_file(TokenFile::open(o.train_tokens, expected)),
       train_data(train_file, PackingOptions{.seed = o.seed, .sequence = o.sequence, .shuffle = o.shuffle}),
       plan_options_(plan_options(o, setup.layout)),
-      plans(setup.layout, plan_options_),
+      plans(setup.layout, plan_options_, o.guess_limit.has_value()),
       eval_plan(offload::build_eval_plan(setup.layout, plan_options_)),
       shape(setup.layout, step_options(o, setup.reader.config().hidden, plan_options_.pinned_tiles), ring_sizes(plans, eval_plan)) {
   if (!o.eval_tokens.empty()) {
@@ -168,7 +170,7 @@ void Trainer::Impl::load() {
   source = std::make_unique<TrainSource>(options, train_data, store->meta(), events);
   handlers = std::make_unique<StepHandlers>(
       shape, *compute, *transfer, update.get(), *store, *source,
-      StepHandlers::Options{.alternate_slots = commits_steps(), .commits = commits_steps(), .guesses = !plans.redo.ops.empty()});
+      StepHandlers::Options{.alternate_slots = commits_steps(), .commits = commits_steps()});
   handlers->set_skipped(store->meta().skipped);
   handlers->set_newest({.read = published, .write = target});
   evaluator = std::make_unique<Evaluator>(runtime, *setup.model, shape, *buffers, *store, eval_plan);
@@ -187,7 +189,9 @@ uint64_t Trainer::Impl::segment_end(uint64_t step) const {
 }
 
 RunOutcome Trainer::Impl::run(base::Trace* trace) {
-  StepRunner runner(plans, *handlers, *source,
+  std::optional<GuessPolicy> policy;
+  if (plans.deferred) policy.emplace(*options.guess_limit);
+  StepRunner runner(plans, *handlers, *source, policy ? &*policy : nullptr,
                     {.compute = runtime.compute.get(), .h2d = runtime.h2d.get(), .d2h = runtime.d2h.get(), .trace = trace});
   offload::StepMeta meta = store->meta();
   while (meta.step < options.steps && !source->stop_requested()) {
@@ -243,7 +247,7 @@ MemoryReport Trainer::memory() const {
   return report;
 }
 
-const offload::Plan& Trainer::plan() const { return impl_->plans.train; }
+const offload::Plan& Trainer::plan() const { return impl_->plans.chosen.train; }
 const offload::Layout& Trainer::layout() const { return impl_->setup.layout; }
 gpu::MemoryStats Trainer::device_memory() const { return impl_->runtime.device->memory(); }
 

@@ -34,6 +34,8 @@ struct TrainerOptions {
   double grace = 30;  // seconds that a stop may take to finish the step
   gpu::WireType wire = gpu::WireType::bf16;
   offload::PlanOptions plan;  // tiers, pools, keep_*; what follows from other options is filled in
+  // A guessing placement defers all updates while more than this share of the guesses fails. None: it always guesses.
+  std::optional<double> guess_limit;
   uint64_t pinned = 0;        // bytes of RAM for tiles of tier nvme, from the embedding up
   offload::StoreOptions store;  // model_digest is filled in
 };

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "engine/guess_policy.h"
 #include "tests/engine/tiny_run.h"
 
 namespace sluice::engine {
@@ -168,6 +169,48 @@ EXPECT_GT(clipped, 0);
     EXPECT_LT(clipped, 8);
     EXPECT_EQ(result.redone, static_cast<uint64_t>(clipped));
   }
+}
+
+// While guesses fail too often all updates are deferred, and the policy comes back when they would come true; no bit changes.
+TEST(Guess, GivesUpAndComesBackWithoutChangingABit) {
+  TinyRun run;
+  run.weights = run.state = Tier::nvme;
+  run.durable = Durable::step;
+  run.steps = 60;
+  run.clip = kTinyClip;
+  const TinyResult plain = run_tiny(run);
+  const auto clipped = [&](size_t first, size_t last) {
+    return std::count_if(plain.clips.begin() + static_cast<std::ptrdiff_t>(first), plain.clips.begin() + static_cast<std::ptrdiff_t>(last),
+                         [](double clip) { return clip != 1.0; });
+  };
+  ASSERT_GT(clipped(0, 20), 3);
+  run.placement = offload::Placement::spread;
+  for (const double limit : {0.0, 0.2, 1.0}) {
+    run.adjust = [&](TrainerOptions& o) { o.guess_limit = limit; };
+    const TinyResult got = run_tiny(run);
+    EXPECT_EQ(got.losses, plain.losses);
+    EXPECT_EQ(got.digest.weights, plain.digest.weights);
+    EXPECT_EQ(got.digest.state, plain.digest.state);
+    if (limit == 1.0) {
+      EXPECT_EQ(got.redone, static_cast<uint64_t>(clipped(0, 60)));
+    } else {
+      EXPECT_LT(got.redone, 12u);
+    }
+  }
+}
+
+TEST(GuessPolicy, TrustsTheFirstStepsGivesUpAboveTheLimitAndComesBackWellBelow) {
+  GuessPolicy policy(0.3);
+  for (int i = 0; i < 3; ++i) policy.add(true);
+  EXPECT_TRUE(policy.guess());  // too few to judge
+  policy.add(true);
+  EXPECT_FALSE(policy.guess());
+  for (int i = 0; i < 16; ++i) policy.add(false);
+  EXPECT_FALSE(policy.guess());  // 4 of 20: below the limit, above its half
+  for (int i = 0; i < 2; ++i) policy.add(false);
+  EXPECT_TRUE(policy.guess());
+  for (int i = 0; i < 100; ++i) policy.add(i % 5 == 0);
+  EXPECT_TRUE(policy.guess());
 }
 
 }  // namespace
