@@ -6,7 +6,8 @@ include(GNUInstallDirs)
 add_library(sluice_options INTERFACE)
 target_include_directories(sluice_options INTERFACE ${CMAKE_SOURCE_DIR})
 target_compile_options(sluice_options INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wno-missing-field-initializers -Werror -ffp-contract=off -fpch-preprocess>)
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wno-missing-field-initializers -Werror -ffp-contract=off -fpch-preprocess>
+  "$<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings;-Xcompiler=-Wall,-Wextra,-Wshadow,-Werror;-fmad=false>")
 if(SLUICE_SANITIZE)
   string(REPLACE ";" "," _sanitizers "${SLUICE_SANITIZE}")
   target_compile_options(sluice_options INTERFACE -fsanitize=${_sanitizers} -fno-omit-frame-pointer -fno-sanitize-recover=all)

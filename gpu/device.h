@@ -4,9 +4,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "base/budget.h"
+#include "gpu/adam_math.h"
+#include "gpu/wire_type.h"
 
 namespace sluice::gpu {
 
@@ -49,13 +52,17 @@ class DeviceBuffer {
   size_t size_ = 0;
 };
 
-enum class WireType { bf16, fp32 };
-constexpr size_t wire_bytes(WireType type) { return type == WireType::bf16 ? 2 : 4; }
+// Host memory that a device may copy from and to. Destroyed when no copy that uses it is in flight, and before the memory.
+class HostRegistration {
+ public:
+  virtual ~HostRegistration() = default;
+};
 
 // A FIFO of device work. Calls return at once; one host thread enqueues at a time. The first failure in a stream is kept:
 // later work of the stream is skipped and every event after it rethrows that failure, as does the work of another stream that
 // waits for such an event.
-// Host memory given to a copy stays alive and untouched until an event recorded after it is reached.
+// Host memory given to a copy is registered with the device, and stays alive and untouched until an event recorded after it is
+// reached.
 class Stream {
  public:
   virtual ~Stream() = default;  // waits for its work
@@ -68,6 +75,9 @@ class Stream {
   virtual void copy_out(std::byte* host, const std::byte* device, size_t bytes) = 0;
   // Rounds `count` fp32 device values to the wire type on the way to `to` (host or device memory).
   virtual void cast_out(std::byte* to, const float* device, size_t count, WireType type) = 0;
+  // Optimizer on device memory, with the bits of cpu_adam. sums: device memory, one for each leaf of kLeafElements.
+  virtual void leaf_norms(double* sums, const WireGradient& grad, size_t count) = 0;
+  virtual void adam(const AdamRun& run) = 0;
   virtual Event record() = 0;
   virtual void wait(const Event& event) = 0;  // later work of this stream waits for the event; the host does not
   virtual void synchronize() = 0;  // host waits for all work so far; rethrows the stream's failure
@@ -78,16 +88,25 @@ struct MemoryStats {
   uint64_t arenas = 0;           // DeviceBuffers alive
   uint64_t temporaries = 0;      // LibTorch tensors alive
   uint64_t temporaries_peak = 0; // since the last reset
-  uint64_t peak = 0;             // of arenas + temporaries
+  uint64_t held_peak = 0;        // most that LibTorch's allocator held for tensors, cached and unusable parts included
+  uint64_t peak = 0;             // of arenas + temporaries (CUDA: of each, added)
 };
+
+enum class DeviceKind { cpu, cuda };
 
 // Thread-safe. Streams, buffers and events must be gone before the device.
 class Device {
  public:
   virtual ~Device() = default;
   virtual std::string describe() const = 0;
+  virtual DeviceKind kind() const = 0;
+  virtual int index() const = 0;  // among the devices of its kind
+  // May the host read and write device memory (when no device work touches it)?
+  virtual bool host_addressable() const = 0;
   virtual std::unique_ptr<Stream> create_stream(const std::string& name) = 0;
   virtual std::unique_ptr<DeviceBuffer> allocate(size_t bytes, const std::string& purpose) = 0;  // Error(device_memory)
+  // Page-locks the range, where the device needs that. Whole pages; Error(host_memory) when the system refuses.
+  [[nodiscard]] virtual std::unique_ptr<HostRegistration> register_host(std::span<std::byte> range) = 0;
   virtual base::Budget& budget() = 0;
   virtual MemoryStats memory() const = 0;
   virtual void reset_peak() = 0;

@@ -13,6 +13,8 @@
 #include "base/link.h"
 #include "base/units.h"
 #include "gpu/cast.h"
+#include "gpu/host_kernels.h"
+#include "gpu/host_registry.h"
 #include "gpu/stream_thread.h"
 #include "gpu/tensor_account.h"
 
@@ -43,7 +45,26 @@ struct Shared {
   const std::shared_ptr<base::Budget> budget;
   const std::shared_ptr<TensorAccount> tensors;
   base::Link h2d, d2h;
+  HostRegistry hosts, buffers;      // opaque: what copies may touch
   std::atomic<uint64_t> arenas{0};  // bytes of the buffers alive
+
+  void check_copy(const std::byte* device, const std::byte* host, size_t bytes) const {
+    if (!options.opaque || bytes == 0) return;
+    SLUICE_CHECK(buffers.contains(device), "the device side of a copy is no device memory");
+    hosts.for_each_part(host, bytes, [](size_t, size_t) {});
+  }
+};
+
+class EmulatedRegistration final : public HostRegistration {
+ public:
+  EmulatedRegistration(std::shared_ptr<Shared> shared, std::span<std::byte> range) : shared_(std::move(shared)), begin_(range.data()) {
+    shared_->hosts.add(range);
+  }
+  ~EmulatedRegistration() override { shared_->hosts.remove(begin_); }
+
+ private:
+  const std::shared_ptr<Shared> shared_;
+  const std::byte* const begin_;
 };
 
 class EmulatedBuffer final : public DeviceBuffer {
@@ -53,9 +74,13 @@ class EmulatedBuffer final : public DeviceBuffer {
     data_ = arena_.data();
     size_ = bytes;
     shared_->arenas += bytes;
+    shared_->buffers.add({data_, size_});
     if (shared_->options.poison) fill_poison(data_, size_);
   }
-  ~EmulatedBuffer() override { shared_->arenas -= size_; }
+  ~EmulatedBuffer() override {
+    shared_->buffers.remove(data_);
+    shared_->arenas -= size_;
+  }
 
  private:
   const std::shared_ptr<Shared> shared_;
@@ -75,6 +100,7 @@ class EmulatedStream final : public Stream {
   void enqueue(std::function<void()> work) override { thread_.enqueue(std::move(work)); }
 
   void copy_in(std::byte* device, const std::byte* host, size_t bytes) override {
+    shared_->check_copy(device, host, bytes);
     // Poison as early as the old content is surely dead: now if nothing is pending here, else at the copy's turn.
     const bool poison = shared_->options.poison;
     const bool poison_now = poison && thread_.idle();
@@ -87,6 +113,7 @@ class EmulatedStream final : public Stream {
   }
 
   void copy_out(std::byte* host, const std::byte* device, size_t bytes) override {
+    shared_->check_copy(device, host, bytes);
     thread_.enqueue([this, host, device, bytes] {
       shared_->d2h.pass(bytes);
       std::memcpy(host, device, bytes);
@@ -94,6 +121,7 @@ class EmulatedStream final : public Stream {
   }
 
   void cast_out(std::byte* to, const float* device, size_t count, WireType type) override {
+    if (!shared_->buffers.contains(to)) shared_->check_copy(reinterpret_cast<const std::byte*>(device), to, count * wire_bytes(type));
     thread_.enqueue([this, to, device, count, type] {
       shared_->d2h.pass(count * wire_bytes(type));
       if (type == WireType::fp32)
@@ -101,6 +129,13 @@ class EmulatedStream final : public Stream {
       else
         cast_to_bf16(device, reinterpret_cast<uint16_t*>(to), count);
     });
+  }
+
+  void leaf_norms(double* sums, const WireGradient& grad, size_t count) override {
+    thread_.enqueue([sums, grad, count] { gpu::leaf_norms(sums, grad, count); });
+  }
+  void adam(const AdamRun& run) override {
+    thread_.enqueue([run] { gpu::adam(run); });
   }
 
   Event record() override { return thread_.record(); }
@@ -121,12 +156,20 @@ class EmulatedDevice final : public Device {
     return fmt::format("emulated device on the CPU, {} of memory", base::format_bytes(shared_->options.memory));
   }
 
+  DeviceKind kind() const override { return DeviceKind::cpu; }
+  int index() const override { return 0; }
+  bool host_addressable() const override { return !shared_->options.opaque; }
+
   std::unique_ptr<Stream> create_stream(const std::string& name) override {
     return std::make_unique<EmulatedStream>(shared_, name, start_);
   }
 
   std::unique_ptr<DeviceBuffer> allocate(size_t bytes, const std::string& purpose) override {
     return std::make_unique<EmulatedBuffer>(shared_, bytes, purpose);
+  }
+
+  std::unique_ptr<HostRegistration> register_host(std::span<std::byte> range) override {
+    return std::make_unique<EmulatedRegistration>(shared_, range);
   }
 
   base::Budget& budget() override { return *shared_->budget; }
@@ -137,6 +180,7 @@ class EmulatedDevice final : public Device {
     stats.arenas = shared_->arenas;
     stats.temporaries = shared_->tensors->used();
     stats.temporaries_peak = shared_->tensors->peak();
+    stats.held_peak = stats.temporaries_peak;
     stats.peak = shared_->budget->peak();
     return stats;
   }

@@ -9,6 +9,8 @@ namespace sluice::gpu {
 struct EmulatedOptions {
   uint64_t memory = 8ull << 30;  // budget in bytes for arenas and LibTorch tensors together
   bool poison = false;           // tests: NaN in freed memory and in copy targets until the copy has run
+  // Tests: behave as a GPU does to its caller. The host may not address device memory, and copies need registered host memory.
+  bool opaque = false;
   int compute_threads = 0;       // LibTorch intra-op threads; 0: all this process may use
   double h2d = 0, d2h = 0;       // link throttles, bytes per second; 0: none
 };

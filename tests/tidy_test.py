@@ -17,6 +17,7 @@ BELOW = {
 }
 ONLY_IN = [  # what may be included where
     (r"<(ATen|torch|c10)/", ("engine/", "gpu/", "tests/engine/", "tests/gpu/", "benchmarks/")),
+    (r"<((ATen|c10)/cuda/|cuda|nvtx3/|nccl)", ("gpu/", "tests/gpu/")),
     (r"<liburing", ("io/",)),
     (r"<hwy/", ("cpu_adam/", "gpu/")),
     (r"<(tbb|oneapi/tbb)/", ("cpu_adam/",)),
@@ -51,7 +52,7 @@ def check_includes(file, text):
 def check_built(files):
     lists = "\n".join((ROOT / f).read_text() for f in files if f.name == "CMakeLists.txt")
     for file in files:
-        if file.suffix == ".cc" and not re.search(rf"\b{re.escape(file.name)}\b", lists):
+        if file.suffix in (".cc", ".cu") and not re.search(rf"\b{re.escape(file.name)}\b", lists):
             problems.append(f"{file}: not built by any CMakeLists.txt")
 
 
@@ -64,7 +65,7 @@ def main():
         lines = text.count("\n")
         if lines > MAX_LINES:
             problems.append(f"{file}: {lines} lines, at most {MAX_LINES}")
-        if file.suffix in (".cc", ".h"):
+        if file.suffix in (".cc", ".h", ".cu"):
             check_includes(file, text)
         if file.suffix == ".h" and "#pragma once" not in text and not file.name.endswith("-inl.h"):
             problems.append(f"{file}: no #pragma once")

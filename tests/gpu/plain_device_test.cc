@@ -17,8 +17,14 @@ namespace {
 
 using namespace base;
 
+std::unique_ptr<Device> make_opaque(EmulatedOptions options) {
+  options.opaque = true;
+  return make_plain_device(options);
+}
+
 INSTANTIATE_TEST_SUITE_P(Plain, DeviceSuite,
-                         testing::Values(DeviceCase{"plain", [](const EmulatedOptions& o) { return make_plain_device(o); }}),
+                         testing::Values(DeviceCase{"plain", [](const EmulatedOptions& o) { return make_plain_device(o); }},
+                                         DeviceCase{"opaque", make_opaque}),
                          [](const auto& device) { return device.param.name; });
 
 // Charges the tensors of the calling thread to an account of its own.

@@ -1,0 +1,109 @@
+#include "gpu/cuda_check.h"
+
+#include <c10/cuda/CUDAException.h>
+#include <c10/util/Exception.h>
+
+namespace sluice::gpu::cuda {
+
+using base::ErrorKind;
+
+bool is_lost(cudaError_t error) {
+  switch (error) {
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchFailure:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorContained:
+    case cudaErrorTensorMemoryLeak:
+    case cudaErrorExternalDevice:
+    case cudaErrorUnknown:
+      return true;
+    default:
+      return false;
+  }
+}
+
+ErrorKind kind_of(cudaError_t error) {
+  switch (error) {
+    case cudaErrorMemoryAllocation:
+      return ErrorKind::device_memory;
+    case cudaErrorHostMemoryAlreadyRegistered:
+    case cudaErrorHostMemoryNotRegistered:
+      return ErrorKind::bug;
+    case cudaErrorNoDevice:
+    case cudaErrorInsufficientDriver:
+    case cudaErrorInitializationError:
+    case cudaErrorInvalidDevice:
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorDeviceUninitialized:
+    case cudaErrorStubLibrary:
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorUnsupportedPtxVersion:
+    case cudaErrorSystemDriverMismatch:
+    case cudaErrorSystemNotReady:
+    case cudaErrorCompatNotSupportedOnDevice:
+      return ErrorKind::config;
+    default:
+      return ErrorKind::bug;
+  }
+}
+
+std::string explain(cudaError_t error, const std::string& call) {
+  std::string text = fmt::format("{}: {} ({})", call, cudaGetErrorName(error), cudaGetErrorString(error));
+  if (is_lost(error))
+    text +=
+        ". An earlier kernel or the device itself failed, and this process cannot use the GPU any more. Start again with --resume "
+        "auto; if it comes back, see dmesg for Xid lines and run with CUDA_LAUNCH_BLOCKING=1";
+  else if (kind_of(error) == ErrorKind::config)
+    text += ". See `sluice doctor`, or take machine.device \"cpu\"";
+  return text;
+}
+
+void check(cudaError_t error, const char* call) {
+  if (error == cudaSuccess) return;
+  ignore(error);
+  throw base::Error(kind_of(error), explain(error, call));
+}
+
+void check(cudaError_t error, const char* call, const std::string& details) {
+  if (error != cudaSuccess) check(error, fmt::format("{}({})", call, details).c_str());
+}
+
+void ignore(cudaError_t error) noexcept {
+  if (error != cudaSuccess) (void)cudaGetLastError();
+}
+
+namespace {
+
+// LibTorch's messages go on with advice for Python and a stack.
+std::string first_line(const c10::Error& error) {
+  const std::string text = error.what_without_backtrace();
+  return text.substr(0, text.find('\n'));
+}
+
+}  // namespace
+
+void translate_errors(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const c10::OutOfMemoryError& error) {
+    (void)cudaGetLastError();
+    base::fail(ErrorKind::device_memory, "no room for LibTorch's temporaries: {}", first_line(error));
+  } catch (const c10::AcceleratorError& error) {
+    (void)cudaGetLastError();
+    const auto code = static_cast<cudaError_t>(error.get_error_code());
+    throw base::Error(kind_of(code), explain(code, "LibTorch"));
+  } catch (const c10::CUDAError& error) {
+    (void)cudaGetLastError();
+    base::fail(ErrorKind::bug, "LibTorch: {}", first_line(error));
+  }
+}
+
+}  // namespace sluice::gpu::cuda

@@ -1,0 +1,27 @@
+// In place of the CUDA device in a build without a CUDA toolkit.
+#include "base/error.h"
+#include "gpu/cuda_device.h"
+#include "gpu/cuda_report.h"
+#include "gpu/trace_range.h"
+
+namespace sluice::gpu {
+namespace {
+constexpr const char* kHow =
+    "this sluice was built without CUDA: install the CUDA 13 toolkit (nvcc, cuDNN, NCCL), run scripts/setup and scripts/build again "
+    "with -DSLUICE_CUDA=ON";
+}
+
+CudaUse can_use_cuda(int) { return {false, kHow}; }
+
+std::unique_ptr<Device> make_cuda_device(const CudaOptions&) {
+  base::fail(base::ErrorKind::config, "machine.device is \"cuda\", but {}; or take machine.device \"cpu\"", kHow);
+}
+
+CudaReport report_cuda(bool) { return {.built = false, .error = kHow}; }
+
+TraceRange::TraceRange(const std::string&) {}
+TraceRange::~TraceRange() = default;
+
+CopyRates measure_copies(int, uint64_t, uint64_t, bool) { base::fail(base::ErrorKind::config, "{}", kHow); }
+
+}  // namespace sluice::gpu

@@ -1,0 +1,125 @@
+#include "gpu/cuda_stream.h"
+
+#include <c10/cuda/CUDAGuard.h>
+
+#include <algorithm>
+
+#include "base/units.h"
+#include "gpu/cuda_check.h"
+#include "gpu/cuda_kernels.h"
+
+namespace sluice::gpu::cuda {
+namespace {
+
+using namespace base;
+
+constexpr size_t kStaging = 4_MiB;  // one gradient tile in bf16
+
+bool is_device_memory(const void* address) {
+  cudaPointerAttributes attributes;
+  check(cudaPointerGetAttributes(&attributes, address), "cudaPointerGetAttributes");
+  return attributes.type == cudaMemoryTypeDevice;
+}
+
+}  // namespace
+
+CudaStream::CudaStream(std::shared_ptr<Shared> shared, const std::string& name)
+    : shared_(std::move(shared)),
+      stream_(c10::cuda::getStreamFromPool(false, static_cast<c10::DeviceIndex>(shared_->options.index))),
+      staging_(shared_, kStaging, "copies of stream " + name) {}
+
+CudaStream::~CudaStream() { ignore(cudaStreamSynchronize(stream_.stream())); }
+
+void CudaStream::attempt(const std::function<void()>& work) noexcept {
+  if (failure_) return;
+  try {
+    const c10::cuda::CUDAStreamGuard guard(stream_.unwrap());
+    translate_errors(work);
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
+}
+
+void CudaStream::enqueue(std::function<void()> work) { attempt(work); }
+
+void CudaStream::copy_in(std::byte* device, const std::byte* host, size_t bytes) {
+  attempt([&] {
+    if (shared_->options.poison) check(cudaMemsetAsync(device, 0xff, bytes, stream_.stream()), "cudaMemsetAsync");
+    shared_->hosts.for_each_part(host, bytes, [&](size_t offset, size_t part) {
+      check(cudaMemcpyAsync(device + offset, host + offset, part, cudaMemcpyHostToDevice, stream_.stream()),
+            "cudaMemcpyAsync (host to device)");
+    });
+  });
+}
+
+void CudaStream::copy_out(std::byte* host, const std::byte* device, size_t bytes) {
+  attempt([&] { copy_from_device(host, device, bytes); });
+}
+
+void CudaStream::copy_from_device(std::byte* host, const std::byte* device, size_t bytes) const {
+  shared_->hosts.for_each_part(host, bytes, [&](size_t offset, size_t part) {
+    check(cudaMemcpyAsync(host + offset, device + offset, part, cudaMemcpyDeviceToHost, stream_.stream()),
+          "cudaMemcpyAsync (device to host)");
+  });
+}
+
+void CudaStream::cast_out(std::byte* to, const float* device, size_t count, WireType type) {
+  attempt([&] {
+    if (count == 0) return;
+    const auto* from = reinterpret_cast<const std::byte*>(device);
+    if (!is_device_memory(to)) {
+      if (type == WireType::fp32) return copy_from_device(to, from, count * sizeof(float));
+      return cast_to_host(to, device, count);
+    }
+    if (type == WireType::fp32)
+      check(cudaMemcpyAsync(to, from, count * sizeof(float), cudaMemcpyDeviceToDevice, stream_.stream()),
+            "cudaMemcpyAsync (device to device)");
+    else
+      check(launch_cast_to_bf16(device, reinterpret_cast<uint16_t*>(to), count, stream_.stream()), "cast kernel");
+  });
+}
+
+// Stream order alone keeps the next kernel from overwriting what the copy before it still reads.
+void CudaStream::cast_to_host(std::byte* to, const float* device, size_t count) {
+  constexpr size_t kPart = kStaging / sizeof(uint16_t);
+  for (size_t done = 0; done < count; done += kPart) {
+    const size_t part = std::min(kPart, count - done);
+    check(launch_cast_to_bf16(device + done, reinterpret_cast<uint16_t*>(staging_.data()), part, stream_.stream()), "cast kernel");
+    copy_from_device(to + done * sizeof(uint16_t), staging_.data(), part * sizeof(uint16_t));
+  }
+}
+
+void CudaStream::leaf_norms(double* sums, const WireGradient& grad, size_t count) {
+  attempt([&] { check(launch_leaf_norms(sums, grad, count, stream_.stream()), "norm kernel"); });
+}
+
+void CudaStream::adam(const AdamRun& run) {
+  attempt([&] { check(launch_adam(run, stream_.stream()), "Adam kernel"); });
+}
+
+Event CudaStream::record() {
+  std::shared_ptr<CudaEvent> point;
+  attempt([&] {
+    point = std::make_shared<CudaEvent>(shared_->events, shared_->events->take());
+    check(cudaEventRecord(point->event(), stream_.stream()), "cudaEventRecord");
+  });
+  if (failure_) point = std::make_shared<CudaEvent>(failure_);
+  return Event(std::move(point));
+}
+
+void CudaStream::wait(const Event& event) {
+  if (!event.state()) return;
+  attempt([&] {
+    const auto* point = dynamic_cast<const CudaEvent*>(event.state().get());
+    SLUICE_CHECK(point != nullptr, "a CUDA stream waits for an event of another kind of device");
+    if (point->failure()) std::rethrow_exception(point->failure());
+    check(cudaStreamWaitEvent(stream_.stream(), point->event(), cudaEventWaitDefault), "cudaStreamWaitEvent");
+  });
+}
+
+void CudaStream::synchronize() {
+  if (failure_) std::rethrow_exception(failure_);
+  check(cudaStreamSynchronize(stream_.stream()), "cudaStreamSynchronize");
+}
+
+}  // namespace sluice::gpu::cuda

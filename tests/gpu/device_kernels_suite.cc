@@ -1,0 +1,99 @@
+// The optimizer's kernels of a Device: the bits of the CPU twins (which host_kernels_test.cc compares with cpu_adam).
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "device_suite.h"
+#include "gpu/host_kernels.h"
+#include "random_state.h"
+
+namespace sluice::gpu {
+namespace {
+
+// One field on host and device.
+template <class T>
+struct Field {
+  Field(Device& device, std::vector<T> values) : expected(std::move(values)), host(device, expected.size()) {
+    std::copy(expected.begin(), expected.end(), host.begin());
+    buffer = device.allocate(std::max<size_t>(1, host.size_bytes()), "test");
+  }
+  void send(Stream& stream) { stream.copy_in(buffer->data(), host.bytes(), host.size_bytes()); }
+  void fetch(Stream& stream) { stream.copy_out(host.bytes(), buffer->data(), host.size_bytes()); }
+  T* device() { return reinterpret_cast<T*>(buffer->data()); }
+  bool same() { return std::memcmp(host.data(), expected.data(), host.size_bytes()) == 0; }
+  std::vector<T> expected;
+  HostArray<T> host;
+  std::unique_ptr<DeviceBuffer> buffer;
+};
+
+void compare_adam(Device& device, Stream& stream, size_t count, bool split, bool tied, bool raw, WireType type) {
+  RandomState random(count, split, tied, raw, type);
+  Field<uint16_t> hi(device, random.hi);
+  Field<int16_t> lo(device, random.lo);
+  Field<float> p(device, random.p), m(device, random.m), v(device, random.v);
+  Field<std::byte> grad(device, random.grad), grad2(device, random.grad2);
+  hi.send(stream), lo.send(stream), p.send(stream), m.send(stream), v.send(stream), grad.send(stream), grad2.send(stream);
+  AdamRun run = random.run();  // on the host arrays
+  run.hi = split ? hi.expected.data() : nullptr, run.lo = split ? lo.expected.data() : nullptr;
+  run.p = split ? nullptr : p.expected.data(), run.m = m.expected.data(), run.v = v.expected.data();
+  run.grad.first = grad.expected.data(), run.grad.second = tied ? grad2.expected.data() : nullptr;
+  adam(run);
+  run.hi = split ? hi.device() : nullptr, run.lo = split ? lo.device() : nullptr;
+  run.p = split ? nullptr : p.device(), run.m = m.device(), run.v = v.device();
+  run.grad.first = grad.device(), run.grad.second = tied ? grad2.device() : nullptr;
+  stream.adam(run);
+  hi.fetch(stream), lo.fetch(stream), p.fetch(stream), m.fetch(stream), v.fetch(stream);
+  stream.synchronize();
+  EXPECT_TRUE(hi.same() && lo.same() && p.same() && m.same() && v.same())
+      << count << " elements, split " << split << ", tied " << tied << ", raw " << raw;
+}
+
+TEST_P(DeviceSuite, AdamHasTheBitsOfItsCpuTwin) {
+  const auto device = make();
+  const auto stream = device->create_stream("s");
+  for (const bool split : {true, false})
+    for (const bool tied : {false, true})
+      for (const bool raw : {false, true}) {
+        compare_adam(*device, *stream, 1, split, tied, raw, WireType::bf16);
+        compare_adam(*device, *stream, 100003, split, tied, raw, WireType::bf16);
+        compare_adam(*device, *stream, 70001, split, tied, raw, WireType::fp32);
+      }
+}
+
+TEST_P(DeviceSuite, LeafNormsHaveTheBitsOfTheirCpuTwin) {
+  const auto device = make();
+  const auto stream = device->create_stream("s");
+  for (const size_t count : {size_t{1}, size_t{63}, size_t{65}, kLeafElements, kLeafElements + 1, 5 * kLeafElements + 777})
+    for (const WireType type : {WireType::bf16, WireType::fp32})
+      for (const bool tied : {false, true}) {
+        RandomState random(count, true, tied, false, type);
+        const size_t leaves = (count + kLeafElements - 1) / kLeafElements;
+        Field<std::byte> grad(*device, random.grad), grad2(*device, random.grad2);
+        Field<double> sums(*device, std::vector<double>(leaves, -1));
+        leaf_norms(sums.expected.data(), {random.grad.data(), tied ? random.grad2.data() : nullptr, type}, count);
+        grad.send(*stream), grad2.send(*stream), sums.send(*stream);
+        stream->leaf_norms(sums.device(), {grad.device(), tied ? grad2.device() : nullptr, type}, count);
+        sums.fetch(*stream);
+        stream->synchronize();
+        EXPECT_TRUE(sums.same()) << count << (tied ? " tied" : "");
+      }
+}
+
+TEST_P(DeviceSuite, AGradientThatIsNotFiniteShowsInItsLeafAlone) {
+  const auto device = make();
+  const auto stream = device->create_stream("s");
+  for (const float bad : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(), std::nanf("")}) {
+    std::vector<float> values(3 * kLeafElements, 3.4e38f);  // the largest squares
+    values[kLeafElements + 4711] = bad;
+    Field<float> grad(*device, values);
+    Field<double> sums(*device, std::vector<double>(3));
+    grad.send(*stream);
+    stream->leaf_norms(sums.device(), {grad.device(), nullptr, WireType::fp32}, values.size());
+    sums.fetch(*stream);
+    stream->synchronize();
+    EXPECT_TRUE(std::isfinite(sums.host[0]) && !std::isfinite(sums.host[1]) && std::isfinite(sums.host[2]));
+  }
+}
+
+}  // namespace
+}  // namespace sluice::gpu
