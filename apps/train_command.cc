@@ -73,6 +73,9 @@ void print_memory(const engine::Trainer& trainer, const configs::RunConfig& conf
   for (const auto& block : trainer.layout().blocks())
     for (const auto& tensor : block.tensors) trainable += tensor.trainable ? tensor.count : 0;
   const offload::Placement overlap = *config.execution.overlap;
+  spdlog::info("{}", trainer.describe_device());
+  if (!config.run.deterministic)
+    spdlog::warn("run.deterministic is false: no two runs give the same bits, so equal results in every tier and after a resume are off");
   spdlog::info("{} parameters, {} trainable; weights {}, state {}, overlap {}\n{}", trainer.layout().parameters(), trainable,
                offload::to_string(*config.zero_optimization.offload_param.device),
                offload::to_string(*config.zero_optimization.offload_optimizer.device), offload::to_string(overlap),

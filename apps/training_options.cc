@@ -9,6 +9,8 @@
 #include "configs/resolve.h"
 #include "engine/packing.h"
 #include "engine/token_file.h"
+#include "gpu/cuda_device.h"
+#include "gpu/cuda_report.h"
 #include "offload/store_slot_file.h"
 
 namespace sluice::apps {
@@ -28,6 +30,8 @@ engine::ModelSource model_source(const configs::RunConfig& c) {
 
 engine::RuntimeOptions runtime_options(const configs::RunConfig& c) {
   engine::RuntimeOptions runtime;
+  runtime.device = c.machine.device == configs::DeviceType::cuda ? gpu::DeviceKind::cuda : gpu::DeviceKind::cpu;
+  runtime.deterministic = c.run.deterministic;
   runtime.device_memory = c.memory.gpu.value_or(0);
   runtime.host_memory = c.memory.host.value_or(0);
   runtime.compute_threads = static_cast<int>(c.machine.compute_threads.value_or(0));
@@ -107,7 +111,29 @@ uint64_t disk_need(const offload::Layout& layout, offload::Durable durable) {
   return slots * geometry.slot().file_bytes + (geometry.base().extents == 0 ? 0 : geometry.base().file_bytes) + offload::kSuperBytes;
 }
 
+namespace {
+
+void choose_device(configs::RunConfig* c) {
+  if (c->machine.device) return;
+  const gpu::CudaUse use = gpu::can_use_cuda();
+  configs::choose_device(c, use.usable ? configs::DeviceType::cuda : configs::DeviceType::cpu,
+                         use.usable ? use.reason : "no CUDA device can be used: " + use.reason);
+}
+
+// Bytes that "auto" would give device and host.
+std::pair<uint64_t, uint64_t> memory_to_share(const configs::RunConfig& c) {
+  const uint64_t free = engine::automatic_memory();
+  if (c.machine.device != configs::DeviceType::cuda) return {c.memory.gpu.value_or(free / 2), c.memory.host.value_or(free / 2)};
+  uint64_t on_gpu = 0;
+  if (!c.memory.gpu)
+    if (const gpu::CudaReport report = gpu::report_cuda(false); !report.gpus.empty()) on_gpu = report.gpus.front().free / 10 * 9;
+  return {c.memory.gpu.value_or(on_gpu), c.memory.host.value_or(free)};
+}
+
+}  // namespace
+
 void choose_open_values(configs::RunConfig* c) {
+  choose_device(c);
   if (!c->machine.compute_threads) {
     const auto threads = static_cast<uint32_t>(base::detect_topology().usable_cores());
     configs::choose_compute_threads(c, threads, "the cores this process may use");
@@ -124,8 +150,7 @@ void choose_open_values(configs::RunConfig* c) {
   uint64_t parameters = 0;
   for (const auto& block : model.blocks)
     for (const auto& tensor : block.tensors) parameters += tensor.count();
-  const uint64_t free = engine::automatic_memory();
-  const uint64_t gpu = c->memory.gpu.value_or(free / 2), host = c->memory.host.value_or(free / 2);
+  const auto [gpu, host] = memory_to_share(*c);
   // Compute weights, wire gradients and state; a fifth for activations and the head.
   const uint64_t on_device = parameters * 16 * 6 / 5, in_ram = parameters * 14;
   const auto reason = [&](const char* what) {

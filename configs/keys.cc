@@ -151,7 +151,8 @@ void add_job(Table& t) {
   t.add("run.eval_every", integer(0), FIELD(run.eval_every),
         "steps between evaluations; 0: none during the run");
   t.add("run.log_every", integer(1), FIELD(run.log_every), "steps between lines on the terminal");
-  t.add("run.deterministic", flag(), FIELD(run.deterministic), "only kernels that give equal bits each time");
+  t.add("run.deterministic", flag(), FIELD(run.deterministic), "only kernels that give equal bits each time; false is for CUDA")
+      .numeric = true;
   t.add("run.on_nonfinite", choice<OnNonFinite>({{"stop", OnNonFinite::stop}, {"skip", OnNonFinite::skip}}),
         FIELD(run.on_nonfinite), "at a gradient that is not finite: stop before any write, or skip the step");
   t.add("run.on_drift", choice<OnDrift>({{"warn", OnDrift::warn}, {"stop", OnDrift::stop}}), FIELD(run.on_drift),
@@ -182,7 +183,7 @@ void add_machine(Table& t) {
   t.add("memory.pinned", or_auto(bytes()), FIELD(memory.pinned),
         "host memory for tiles of tier nvme, from the embedding up: never read again, still written; auto: 0");
   t.add("machine.device", or_auto(choice<DeviceType>({{"cpu", DeviceType::cpu}, {"cuda", DeviceType::cuda}})),
-        FIELD(machine.device), "cpu: the emulated device")
+        FIELD(machine.device), "cuda: a GPU; cpu: the emulated device; auto: the GPU when one can be used")
       .numeric = true;
   t.add("machine.compute_threads", or_auto(integer<uint32_t>(1, 4096)), FIELD(machine.compute_threads),
         "threads of the math on the cpu device; auto: all this process may use")

@@ -171,11 +171,7 @@ void resolve_storage(RunConfig* config) {
 void resolve_execution(RunConfig* config) {
   MachineOptions& machine = config->machine;
   ExecutionOptions& execution = config->execution;
-  if (!machine.device) {
-    machine.device = DeviceType::cpu;
-    derive(config, "machine.device", "the only device for now");
-  }
-  if (!config->run.deterministic)
+  if (!config->run.deterministic && machine.device == DeviceType::cpu)
     refuse(*config, "run.deterministic", "the emulated device has no other kernels; leave it true");
   if (!execution.overlap) {
     execution.overlap = offload::Placement::forward;
@@ -187,8 +183,6 @@ void resolve_execution(RunConfig* config) {
   }
   if (config->only_planned) return;
   if (machine.compute) refuse(*config, "machine.compute", "an emulated rate does not run yet; `sluice plan` takes it");
-  if (machine.device != DeviceType::cpu)
-    refuse(*config, "machine.device", "CUDA devices are not built yet; take \"cpu\" or \"auto\"");
   if (execution.boundaries != Boundaries::gpu)
     refuse(*config, "execution.boundaries", "does not run yet; take \"gpu\" or \"auto\"");
 }
@@ -286,6 +280,13 @@ void choose_steps(RunConfig* config, uint64_t steps, const std::string& reason) 
     config->steps = steps;
     config->origins["steps"] = {Origin::Kind::chosen, "chosen: " + reason};
   }
+  resolve(config, Purpose::reading);
+}
+
+void choose_device(RunConfig* config, DeviceType device, const std::string& reason) {
+  if (config->machine.device) return;
+  config->machine.device = device;
+  config->origins["machine.device"] = {Origin::Kind::chosen, "chosen: " + reason};
   resolve(config, Purpose::reading);
 }
 

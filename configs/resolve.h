@@ -21,6 +21,7 @@ void resolve(RunConfig* config, Purpose purpose);
 // left alone.
 void choose_tiers(RunConfig* config, offload::Tier weights, offload::Tier state, const std::string& reason);
 void choose_steps(RunConfig* config, uint64_t steps, const std::string& reason);
+void choose_device(RunConfig* config, DeviceType device, const std::string& reason);
 void choose_compute_threads(RunConfig* config, uint32_t threads, const std::string& reason);
 
 // Origin of a key's value ("default" when nothing set it).

@@ -113,7 +113,7 @@ struct LinkOptions {  // emulated, bytes per second; unset: the machine's own
 };
 
 struct MachineOptions {
-  std::optional<DeviceType> device;         // always resolved
+  std::optional<DeviceType> device;         // unset: choose_device decides
   std::optional<uint32_t> compute_threads;  // unset: choose_compute_threads decides
   LinkOptions links;
   std::optional<double> compute;            // FLOP per second; planning only for now

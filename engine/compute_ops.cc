@@ -1,6 +1,7 @@
 #include "engine/compute_ops.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "base/error.h"
@@ -22,8 +23,9 @@ void ComputeOps::enqueue(const offload::OpRun& run, Step& step, gpu::Stream& str
   const auto micro = static_cast<uint32_t>(run.op().micro);
   if (run.op().kind == OpKind::forward && run.op().block == 0) {
     const auto& ids = step.micro[micro].ids;
-    stream.copy_in(static_cast<std::byte*>(buffers_.tokens(micro).data_ptr()),
-                   reinterpret_cast<const std::byte*>(ids.data()), ids.size() * sizeof(int64_t));
+    std::byte* host = buffers_.host_tokens(run.period, micro);
+    std::memcpy(host, ids.data(), ids.size() * sizeof(int64_t));
+    stream.copy_in(static_cast<std::byte*>(buffers_.tokens(micro).data_ptr()), host, ids.size() * sizeof(int64_t));
   }
   stream.enqueue([this, run, &step] {
     switch (run.op().kind) {
@@ -33,6 +35,14 @@ void ComputeOps::enqueue(const offload::OpRun& run, Step& step, gpu::Stream& str
       default: base::fail(base::ErrorKind::bug, "{} is no compute operation", run.plan->name(run.index));
     }
   });
+  if (run.op().kind == OpKind::loss)
+    stream.copy_out(reinterpret_cast<std::byte*>(buffers_.host_loss(run.period, micro)),
+                    static_cast<const std::byte*>(buffers_.loss(micro).data_ptr()), sizeof(double));
+}
+
+void ComputeOps::loss_done(const offload::OpRun& run, Step& step) const {
+  const auto micro = static_cast<uint32_t>(run.op().micro);
+  step.losses[micro] = *buffers_.host_loss(run.period, micro);
 }
 
 BlockWeights ComputeOps::weights(const offload::OpRun& run, uint32_t block, bool with_gradient) const {
@@ -59,7 +69,8 @@ BlockWeights ComputeOps::weights(const offload::OpRun& run, uint32_t block, bool
 MicroBatch ComputeOps::batch(const Step& step, uint32_t micro) const {
   const at::Tensor ids = buffers_.tokens(micro);
   const HostMicroBatch& host = step.micro[micro];
-  return {ids.select(0, 0), ids.select(0, 1), ids.select(0, 2), host.pieces, host.trained};
+  return {ids.select(0, 0), ids.select(0, 1), ids.select(0, 2), host.pieces, host.trained,
+          ids.select(0, 3).flatten().view(at::kInt)};
 }
 
 bool ComputeOps::keeps_graph(uint32_t block) const {
@@ -93,7 +104,7 @@ void ComputeOps::loss(const offload::OpRun& run, Step& step) {
   const BlockWeights matrix = shape_.layout().tied() ? weights(run, 0, grads) : norm;
   const Model::LossResult result =
       model_.loss(norm, matrix, buffers_.boundary(head_, micro), batch(step, micro), step.scale, grads);
-  step.losses[micro] = result.loss_sum;
+  buffers_.loss(micro).copy_(result.loss_sum);
   if (grads && options_.lowest_trainable < head_) buffers_.boundary_gradient(micro).copy_(result.grad_input);
 }
 

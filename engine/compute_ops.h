@@ -21,6 +21,7 @@ class ComputeOps {
   ComputeOps(Model& model, const StepShape& shape, StepBuffers& buffers, const Options& options);
 
   void enqueue(const offload::OpRun& run, Step& step, gpu::Stream& stream);
+  void loss_done(const offload::OpRun& run, Step& step) const;  // the operation is done: its loss is on the host
 
  private:
   void forward(const offload::OpRun& run, Step& step);

@@ -5,6 +5,8 @@
 #include <map>
 #include <vector>
 
+#include "engine/step_data.h"
+
 namespace sluice::engine {
 namespace {
 
@@ -13,14 +15,12 @@ using offload::Ring;
 // One pass over the kinds of blocks on the compute thread. Every number is relative to the bytes alive before the operation.
 class DryRun {
  public:
-  DryRun(Model& model, const StepShape& shape, StepBuffers& buffers, gpu::Device& device, const DryRunOptions& options)
+  DryRun(Model& model, const StepShape& shape, StepBuffers& buffers, gpu::Device& device, const DryRunOptions& options,
+         const HostMicroBatch& host)
       : model_(model), shape_(shape), layout_(shape.layout()), buffers_(buffers), device_(device), options_(options) {
-    const StepOptions& o = shape.options();
-    at::Tensor ids = buffers.tokens(0);
-    ids.zero_();
-    for (int64_t t = 0; t < o.sequence; ++t) ids.select(0, 2).select(1, t).fill_(t);
-    batch_ = {ids.select(0, 0), ids.select(0, 1), ids.select(0, 2), {o.micro_batch, std::vector<int32_t>{0}},
-              uint64_t{o.micro_batch} * o.sequence};
+    const at::Tensor ids = buffers.tokens(0);
+    batch_ = {ids.select(0, 0), ids.select(0, 1), ids.select(0, 2), host.pieces, host.trained,
+              ids.select(0, 3).flatten().view(at::kInt)};
     head_ = static_cast<uint32_t>(layout_.blocks().size() - 1);
   }
 
@@ -133,12 +133,30 @@ class DryRun {
   std::map<Key, Layer> layers_;
 };
 
+// What takes the most memory. On the CPU: the longest documents. On a GPU: as many as one attention call takes.
+HostMicroBatch largest_batch(const StepOptions& o, gpu::DeviceKind device) {
+  const size_t plane = size_t{o.micro_batch} * o.sequence;
+  HostMicroBatch batch;
+  batch.ids.assign(4 * plane, 0);
+  for (size_t i = 0; i < plane; ++i) batch.ids[2 * plane + i] = static_cast<int64_t>(i % o.sequence);
+  const auto step = static_cast<int32_t>(device == gpu::DeviceKind::cuda ? std::min<uint32_t>(o.sequence, 128) : o.sequence);
+  std::vector<int32_t> starts;
+  for (int32_t start = 0; start + step <= static_cast<int32_t>(o.sequence); start += step) starts.push_back(start);
+  batch.pieces.assign(o.micro_batch, starts);
+  batch.trained = plane;
+  write_starts(batch, o.sequence);
+  return batch;
+}
+
 }  // namespace
 
 uint64_t measure_temporaries(Model& model, const StepShape& shape, StepBuffers& buffers, gpu::Device& device,
                              gpu::Stream& compute, const DryRunOptions& options) {
+  const HostMicroBatch batch = largest_batch(shape.options(), device.kind());
+  std::copy_n(reinterpret_cast<const std::byte*>(batch.ids.data()), shape.token_bytes(), buffers.host_tokens(0, 0));
+  compute.copy_in(static_cast<std::byte*>(buffers.tokens(0).data_ptr()), buffers.host_tokens(0, 0), shape.token_bytes());
   uint64_t bytes = 0;
-  compute.enqueue([&] { bytes = DryRun(model, shape, buffers, device, options).run(); });
+  compute.enqueue([&] { bytes = DryRun(model, shape, buffers, device, options, batch).run(); });
   compute.record().synchronize();
   return bytes;
 }

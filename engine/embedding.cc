@@ -3,6 +3,7 @@
 #include <ATen/ops/index_select.h>
 
 #include "engine/cpu_dispatch.h"
+#include "engine/tensor_math.h"
 
 namespace sluice::engine {
 namespace {
@@ -16,6 +17,8 @@ at::Tensor gather_rows(const at::Tensor& matrix, const at::Tensor& tokens) {
 
 void add_row_grads(const at::Tensor& grad_output, const at::Tensor& tokens, std::optional<int64_t> pad,
                    const at::Tensor& grad) {
+  if (grad_output.is_cuda())
+    return tensor_math::add_rows(grad_output.reshape({-1, grad.size(1)}), tokens.reshape({-1}), pad, grad);
   const gpu::cpu::Element type = element_type(grad_output);
   const at::Tensor rows = grad_output.contiguous(), ids = tokens.contiguous();
   const int64_t width = grad.size(1), vocab = grad.size(0), count = ids.numel();

@@ -79,8 +79,8 @@ void check_host_budget(const StepShape& shape, uint64_t have) {
                "execution.pools", base::format_bytes(need), base::format_bytes(have), need);
 }
 
-void check_device_budget(const StepShape& shape, uint64_t temporaries, uint64_t have) {
-  const uint64_t arenas = total(shape.rows(), "gpu"), need = arenas + temporaries;
+void check_device_budget(const StepShape& shape, uint64_t temporaries, const Runtime& runtime) {
+  const uint64_t need = total(shape.rows(), "gpu") + runtime.stream_bytes + temporaries, have = runtime.device->budget().limit();
   if (need > have)
     base::fail(base::ErrorKind::device_memory,
                "evaluation needs {}{} of device memory but memory.gpu is {}: raise it, or lower train_micro_batch_size_per_gpu or "
@@ -118,10 +118,10 @@ EvalResult evaluate(const EvalRunOptions& options) {
   const StepShape shape(setup.layout, step_options(options, setup.reader.config().hidden), sizes_of(plan));
   Runtime runtime(options.runtime);
   check_host_budget(shape, runtime.host.limit());
-  check_device_budget(shape, 0, runtime.device->budget().limit());
+  check_device_budget(shape, 0, runtime);
   StepBuffers buffers(shape, *runtime.device, runtime.host);
   const uint64_t temporaries = count_temporaries(setup, shape, buffers, runtime);
-  check_device_budget(shape, temporaries, runtime.device->budget().limit());
+  check_device_budget(shape, temporaries, runtime);
 
   const auto store = options.run_dir.empty() ? temporary_base(options, setup)
                                              : offload::Store::open_read_only(options.run_dir, setup.layout, nullptr, options.storage,

@@ -21,6 +21,7 @@ constexpr int64_t kAddGrain = 32768;
 // Elements of a product before it is added: the temporary stays small and in cache, the matmul keeps its
 // speed.
 constexpr int64_t kProduct = 4 << 20;
+constexpr int64_t kCudaProduct = 16 << 20;
 
 at::Tensor rows_of(const at::Tensor& t) {
   return t.reshape({-1, t.size(-1)});
@@ -58,12 +59,18 @@ void add_weight_grad(const at::Tensor& grad_y, const at::Tensor& x, const at::Te
     at::addmm_out(sum, grad, grad_y.t(), x);
     return;
   }
+  const bool cuda = x.is_cuda();  // its products come out in fp32, unrounded
   const int64_t out = grad.size(0), in = grad.size(1);
-  const int64_t step = std::min(out, std::max<int64_t>(64, kProduct / in / 64 * 64));
-  const at::Tensor buffer = at::empty({step, in}, x.options());
+  const int64_t step = std::min(out, std::max<int64_t>(64, (cuda ? kCudaProduct : kProduct) / in / 64 * 64));
+  const at::Tensor buffer = at::empty({step, in}, cuda ? grad.options() : x.options());
   for (int64_t first = 0; first < out; first += step) {
     const int64_t rows = std::min(step, out - first);
     at::Tensor product = buffer.narrow(0, 0, rows);
+    if (cuda) {
+      at::mm_out(product, grad_y.narrow(1, first, rows).t(), x, at::kFloat);
+      grad.narrow(0, first, rows).add_(product);
+      continue;
+    }
     at::mm_out(product, grad_y.narrow(1, first, rows).t(), x);
     const void* values = product.const_data_ptr();
     float* sum = grad.data_ptr<float>() + first * in;

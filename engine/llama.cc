@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "engine/attention.h"
 #include "engine/embedding.h"
+#include "engine/fused_attention.h"
 #include "engine/linear.h"
 #include "engine/loss_head.h"
 #include "engine/model.h"
@@ -137,7 +138,7 @@ class Llama : public Model {
                         config_.norm_eps,
                         options_.loss_chunk};
     LossHeadResult result = loss_head(head, x, batch.targets, scale, with_grads);
-    return {result.loss_sum, std::move(result.grad_input)};
+    return {std::move(result.loss_sum), std::move(result.grad_input)};
   }
 
   void embed_backward(const BlockWeights& w, const at::Tensor& grad_output,
@@ -172,7 +173,8 @@ class Llama : public Model {
     const at::Tensor q = rotary(project(hidden, t.q, t.q_bias), config_.head_dim, batch.positions, table_);
     const at::Tensor k = rotary(project(hidden, t.k, t.k_bias), config_.head_dim, batch.positions, table_);
     const at::Tensor v = project(hidden, t.v, t.v_bias);
-    hidden = attention(q, k, v, {config_.heads, config_.kv_heads, config_.head_dim}, batch.pieces);
+    const AttentionShape heads{config_.heads, config_.kv_heads, config_.head_dim};
+    hidden = x.is_cuda() ? fused_attention(q, k, v, heads, batch.pieces, batch.starts) : attention(q, k, v, heads, batch.pieces);
     const at::Tensor middle = at::add(x, project(hidden, t.o, t.o_bias));
     hidden = rms_norm(middle, weight(t.post_norm), config_.norm_eps);
     hidden = swiglu(project(hidden, t.gate, t.gate_bias), project(hidden, t.up, t.up_bias));

@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "engine/cpu_dispatch.h"
 #include "engine/linear.h"
 #include "engine/rms_norm.h"
+#include "engine/tensor_math.h"
 
 namespace sluice::engine {
 namespace {
@@ -44,15 +46,39 @@ bool any_trained(const int64_t* targets, int64_t count, int64_t vocab) {
   return any;
 }
 
+// Nothing here may look at the values: the device is far behind. So a chunk without a target is computed like any other.
+LossHeadResult cuda_loss_head(const LossHead& head, const at::Tensor& x, const at::Tensor& targets, double scale, bool with_grads) {
+  const int64_t width = head.matrix.size(1), tokens = targets.numel();
+  const at::Tensor rows = x.view({tokens, width}), ids = targets.reshape({-1});
+  LossHeadResult result{at::zeros({}, x.options().dtype(at::kDouble)), {}};
+  if (with_grads) result.grad_input = at::empty_like(x);
+  for (int64_t first = 0; first < tokens; first += head.chunk) {
+    const int64_t count = std::min(head.chunk, tokens - first);
+    const at::Tensor x_chunk = rows.narrow(0, first, count);
+    const NormedRows normed = rms_norm_rows(x_chunk, head.norm, head.eps);
+    const bool fp32 = x.scalar_type() == at::kFloat;
+    const at::Tensor logits = fp32 ? at::mm(normed.y, head.matrix.t()) : at::mm(normed.y, head.matrix.t(), at::kFloat);
+    result.loss_sum.add_(tensor_math::cross_entropy(logits, ids.narrow(0, first, count), scale, with_grads));
+    if (!with_grads) continue;
+    const at::Tensor grad_logits = logits.to(x.scalar_type());
+    if (head.matrix_grad.defined()) add_weight_grad(grad_logits, normed.y, head.matrix_grad);
+    rms_norm_rows_grad(x_chunk, head.norm, normed.rstd, at::mm(grad_logits, head.matrix),
+                       result.grad_input.view({tokens, width}).narrow(0, first, count), head.norm_grad);
+  }
+  return result;
+}
+
 }  // namespace
 
 LossHeadResult loss_head(const LossHead& head, const at::Tensor& x, const at::Tensor& targets, double scale,
                          bool with_grads) {
   const at::NoGradGuard no_grad;
+  if (x.is_cuda()) return cuda_loss_head(head, x, targets, scale, with_grads);
   const at::Tensor& matrix = head.matrix;
   const int64_t vocab = matrix.size(0), width = matrix.size(1), tokens = targets.numel();
   const at::Tensor rows = x.view({tokens, width}), ids = targets.contiguous();
-  LossHeadResult result;
+  LossHeadResult result{at::zeros({}, x.options().dtype(at::kDouble)), {}};
+  auto& loss_sum = *result.loss_sum.data_ptr<double>();
   if (with_grads) result.grad_input = at::empty_like(x);
   const at::Tensor grad_rows = with_grads ? result.grad_input.view({tokens, width}) : at::Tensor();
   const at::Tensor buffer = at::empty({std::min(tokens, head.chunk), vocab}, x.options());
@@ -70,7 +96,7 @@ LossHeadResult loss_head(const LossHead& head, const at::Tensor& x, const at::Te
     at::Tensor logits = buffer.narrow(0, 0, count);
     at::mm_out(logits, normed.y, matrix.t());
     cross_entropy(logits, target, static_cast<float>(scale), with_grads, losses.data());
-    for (int64_t i = 0; i < count; ++i) result.loss_sum += losses[static_cast<size_t>(i)];
+    for (int64_t i = 0; i < count; ++i) loss_sum += losses[static_cast<size_t>(i)];
     if (!with_grads) continue;
     if (head.matrix_grad.defined()) add_weight_grad(logits, normed.y, head.matrix_grad);
     rms_norm_rows_grad(x_chunk, head.norm, normed.rstd, at::mm(logits, matrix), grad_chunk, head.norm_grad);

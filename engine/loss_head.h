@@ -15,7 +15,7 @@ struct LossHead {
 };
 
 struct LossHeadResult {
-  double loss_sum = 0;    // over targets != -100, token losses added in order
+  at::Tensor loss_sum;    // a double, on the device; over targets != -100, in an order that is always the same
   at::Tensor grad_input;  // [B, T, H] of loss_sum * scale; undefined without grads
 };
 

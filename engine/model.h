@@ -26,6 +26,7 @@ struct MicroBatch {
   at::Tensor positions;  // int64 [B, T], restart per piece
   std::vector<std::vector<int32_t>> pieces;  // per row: starts, first is 0
   uint64_t trained = 0;  // targets != -100
+  at::Tensor starts;     // the pieces for a GPU's attention, see document_groups.h; int32; the CPU needs none
 };
 
 // A forward with grad of one layer, kept until its backward.
@@ -54,10 +55,10 @@ class Model {
   virtual at::Tensor backward(uint32_t layer, LayerGraph graph, const BlockWeights& w, const at::Tensor& grad_output,
                               bool want_input_grad) = 0;
   // Final norm, LM head and loss. `scale` multiplies the gradient (1 / trained tokens of the global batch); the returned loss is
-  // the plain sum of token losses as a double. With grads: adds to norm.grad and matrix.grad and returns d(loss * scale)/dx.
+  // the plain sum of token losses. With grads: adds to norm.grad and matrix.grad and returns d(loss * scale)/dx.
   // matrix: the tied embedding or the lm_head; tied: the matrix's gradient goes to matrix.grad as well (its own buffer).
   struct LossResult {
-    double loss_sum = 0;
+    at::Tensor loss_sum;    // double, on the device
     at::Tensor grad_input;  // undefined without grads
   };
   virtual LossResult loss(const BlockWeights& norm, const BlockWeights& matrix, const at::Tensor& x, const MicroBatch& batch,

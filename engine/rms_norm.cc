@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "engine/cpu_dispatch.h"
+#include "engine/tensor_math.h"
 
 namespace sluice::engine {
 namespace {
@@ -42,6 +43,10 @@ at::Tensor rms_norm(const at::Tensor& x, const Parameter& weight, double eps) {
 }
 
 NormedRows rms_norm_rows(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  if (x.is_cuda()) {
+    const tensor_math::NormedRows normed = tensor_math::rms_norm(x, weight, eps);
+    return {normed.y, normed.rstd};
+  }
   const int64_t rows = x.size(0);
   NormedRows out{at::empty_like(x), at::empty({rows}, x.options().dtype(at::kFloat))};
   const gpu::cpu::RmsNorm op{
@@ -53,6 +58,7 @@ NormedRows rms_norm_rows(const at::Tensor& x, const at::Tensor& weight, double e
 
 void rms_norm_rows_grad(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
                         const at::Tensor& grad_y, const at::Tensor& grad_x, const at::Tensor& grad_weight) {
+  if (x.is_cuda()) return tensor_math::rms_norm_grad(x, weight, rstd, grad_y, grad_x, grad_weight);
   const int64_t rows = x.size(0), cols = x.size(1), pieces = (rows + kRows - 1) / kRows;
   at::Tensor partial;
   if (grad_weight.defined()) partial = at::empty({pieces, cols}, x.options().dtype(at::kFloat));

@@ -10,6 +10,7 @@
 
 #include "base/bf16.h"
 #include "engine/cpu_dispatch.h"
+#include "engine/tensor_math.h"
 
 namespace sluice::engine {
 namespace {
@@ -25,6 +26,7 @@ struct Angles {
 };
 
 at::Tensor rotate(const at::Tensor& x, int64_t head_dim, const Angles& angles, bool inverse) {
+  if (x.is_cuda()) return tensor_math::rotate(x, head_dim, angles.positions, angles.cos, angles.sin, inverse);
   const at::Tensor y = at::empty_like(x);
   const gpu::cpu::Rotary op{element_type(x),
                             x.size(2) / head_dim,
@@ -92,13 +94,13 @@ void RotaryTable::extend(int64_t positions, const at::TensorOptions& like) {
   const at::ScalarType type = like.dtype().toScalarType();
   if (cos_.defined() && cos_.size(0) >= positions && rounded_to_ == type) return;
   const auto half = static_cast<int64_t>(frequencies_.size());
-  cos_ = at::empty({positions, half}, like.dtype(at::kFloat));
-  sin_ = at::empty({positions, half}, like.dtype(at::kFloat));
+  const auto on_host = at::TensorOptions().dtype(at::kFloat);
+  const at::Tensor host_cos = at::empty({positions, half}, on_host), host_sin = at::empty({positions, half}, on_host);
   rounded_to_ = type;
   const auto round = [&](float value) {
     return type == at::kBFloat16 ? base::bf16_to_float(base::float_to_bf16(value)) : value;
   };
-  float *cos = cos_.data_ptr<float>(), *sin = sin_.data_ptr<float>();
+  float *cos = host_cos.data_ptr<float>(), *sin = host_sin.data_ptr<float>();
   for (int64_t p = 0; p < positions; ++p) {
     for (int64_t i = 0; i < half; ++i) {
       const float angle = static_cast<float>(p) * frequencies_[static_cast<size_t>(i)];
@@ -106,6 +108,8 @@ void RotaryTable::extend(int64_t positions, const at::TensorOptions& like) {
       sin[p * half + i] = round(std::sin(angle));
     }
   }
+  cos_ = host_cos.to(like.device());  // waits on a GPU; the dry run is the first to ask
+  sin_ = host_sin.to(like.device());
 }
 
 at::Tensor rotary(const at::Tensor& x, int64_t head_dim, const at::Tensor& positions,

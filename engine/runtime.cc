@@ -1,6 +1,7 @@
 #include "engine/runtime.h"
 
 #include "base/arena.h"
+#include "gpu/cuda_device.h"
 #include "gpu/emulated_device.h"
 #include "io/throttled_queue.h"
 
@@ -17,10 +18,19 @@ uint64_t or_automatic(uint64_t wanted, uint64_t other) {
   return other == 0 ? free / 2 : free > other ? free - other : 0;
 }
 
+uint64_t host_limit(const RuntimeOptions& options) {
+  if (options.device == gpu::DeviceKind::cpu) return or_automatic(options.host_memory, options.device_memory);
+  return options.host_memory != 0 ? options.host_memory : automatic_memory();
+}
+
 std::unique_ptr<gpu::Device> make_device(const RuntimeOptions& options) {
+  if (options.device == gpu::DeviceKind::cuda)
+    return gpu::make_cuda_device(
+        {.memory = options.device_memory, .index = 0, .deterministic = options.deterministic, .poison = options.poison});
   gpu::EmulatedOptions emulated;
   emulated.memory = or_automatic(options.device_memory, options.host_memory);
   emulated.poison = options.poison;
+  emulated.opaque = options.opaque;
   emulated.compute_threads = options.compute_threads;
   emulated.h2d = options.links.h2d;
   emulated.d2h = options.links.d2h;
@@ -41,7 +51,9 @@ Runtime::Runtime(const RuntimeOptions& options)
       compute(device->create_stream("compute")),
       h2d(device->create_stream("h2d")),
       d2h(device->create_stream("d2h")),
-      host("host", or_automatic(options.host_memory, options.device_memory), base::ErrorKind::host_memory),
+      update(device->host_addressable() ? nullptr : device->create_stream("update")),
+      stream_bytes(device->memory().arenas),
+      host("host", host_limit(options), base::ErrorKind::host_memory),
       adam({.threads = options.optimizer_threads, .target = cpu_adam::Target::best}),
       queue(make_disk_queue(options)) {}
 

@@ -16,11 +16,14 @@ struct Links {
 };
 
 struct RuntimeOptions {
+  gpu::DeviceKind device = gpu::DeviceKind::cpu;
+  bool deterministic = true;   // CUDA: kernels that give the same bits in every run
   uint64_t device_memory = 0;  // bytes; 0: what is free less a margin
   uint64_t host_memory = 0;    // same
   int compute_threads = 0;     // LibTorch threads; 0: all that this process may use
   int optimizer_threads = 0;
   bool poison = false;         // tests
+  bool opaque = false;         // tests: EmulatedOptions::opaque
   io::QueueKind queue_kind = io::QueueKind::automatic;
   io::QueueOptions queue;
   Links links;
@@ -34,6 +37,8 @@ struct Runtime {
 
   std::unique_ptr<gpu::Device> device;
   std::unique_ptr<gpu::Stream> compute, h2d, d2h;
+  std::unique_ptr<gpu::Stream> update;  // null when the host can work on device memory
+  const uint64_t stream_bytes;          // of device memory, for the streams
   base::Budget host;
   cpu_adam::CpuAdam adam;
   std::unique_ptr<io::DiskQueue> queue;

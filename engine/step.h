@@ -10,7 +10,8 @@ namespace sluice::engine {
 
 // One micro-batch as the host holds it, ready to be copied to the device.
 struct HostMicroBatch {
-  std::vector<int64_t> ids;                  // [3, B, T]: tokens, targets (-100: not trained), positions
+  // [4, B, T]: tokens, targets (-100: not trained), positions, and document starts (int32, see document_groups.h)
+  std::vector<int64_t> ids;
   std::vector<std::vector<int32_t>> pieces;  // per row: where document pieces start
   uint64_t trained = 0;                      // targets that count
 };

@@ -3,6 +3,7 @@
 #include <ATen/ops/from_blob.h>
 
 #include "base/error.h"
+#include "engine/tensor_device.h"
 
 namespace sluice::engine {
 
@@ -14,59 +15,60 @@ constexpr Ring kHostRings[] = {Ring::weights, Ring::weights_held, Ring::state, R
 constexpr Ring kWeightSlots[] = {Ring::device_layer, Ring::device_kept, Ring::device_big};
 constexpr Ring kGradientSlots[] = {Ring::grad_layer, Ring::grad_big};
 
-at::ScalarType compute_type(const offload::Layout& layout) {
-  return layout.schema() == offload::Schema::bf16 ? at::kBFloat16 : at::kFloat;
-}
-
-at::Tensor over(std::byte* data, at::IntArrayRef sizes, at::ScalarType type) {
-  return at::from_blob(data, sizes, at::TensorOptions().dtype(type));
-}
 
 }  // namespace
 
-StepBuffers::StepBuffers(const StepShape& shape, gpu::Device& device, base::Budget& host) : shape_(shape) {
-  place_rings(device, host);
-  place_homes(device, host);
-  make_slots(device);
-  make_step_tensors(device);
+StepBuffers::StepBuffers(const StepShape& shape, gpu::Device& device, base::Budget& host)
+    : shape_(shape), device_(device), host_(host) {
+  place_rings();
+  place_homes();
+  make_slots();
+  make_step_tensors();
 }
 
-std::byte* StepBuffers::host(base::Budget& budget, const std::string& purpose, uint64_t bytes) {
+std::byte* StepBuffers::host(const std::string& purpose, uint64_t bytes, Crosses crosses) {
   if (bytes == 0) return nullptr;
-  base::Reservation charge = budget.reserve(purpose, bytes);
-  host_arenas_.push_back({std::move(charge), base::Arena(bytes, purpose)});
+  base::Reservation charge = host_.reserve(purpose, bytes);
+  base::Arena arena(bytes, purpose);
+  auto registered = crosses == Crosses::to_device ? device_.register_host(arena.all()) : nullptr;
+  host_arenas_.push_back({std::move(charge), std::move(arena), std::move(registered)});
   return host_arenas_.back().arena.data();
 }
 
-std::byte* StepBuffers::device(gpu::Device& device, const std::string& purpose, uint64_t bytes) {
+std::byte* StepBuffers::device(const std::string& purpose, uint64_t bytes) {
   if (bytes == 0) return nullptr;
-  device_arenas_.push_back(device.allocate(bytes, purpose));
+  device_arenas_.push_back(device_.allocate(bytes, purpose));
   return device_arenas_.back()->data();
 }
 
-void StepBuffers::place_rings(gpu::Device& device_, base::Budget& host_budget) {
+at::Tensor StepBuffers::over(std::byte* data, at::IntArrayRef sizes, at::ScalarType type) const {
+  return at::from_blob(data, sizes, at::TensorOptions().dtype(type).device(tensor_device(device_)));
+}
+
+void StepBuffers::place_rings() {
   for (const Ring ring : kHostRings) {
     const bool gradients = ring == Ring::gradients || ring == Ring::tied_gradients;
     const std::string purpose = offload::to_string(ring);
-    rings_[static_cast<size_t>(ring)] = gradients && shape_.state_on_device() ? device(device_, purpose, shape_.ring_bytes(ring))
-                                                                              : host(host_budget, purpose, shape_.ring_bytes(ring));
+    const Crosses crosses = ring == Ring::state ? Crosses::no : Crosses::to_device;
+    rings_[static_cast<size_t>(ring)] = gradients && shape_.state_on_device() ? device(purpose, shape_.ring_bytes(ring))
+                                                                              : host(purpose, shape_.ring_bytes(ring), crosses);
   }
 }
 
-void StepBuffers::place_homes(gpu::Device& device_, base::Budget& host_budget) {
+void StepBuffers::place_homes() {
   const auto& layout = shape_.layout();
   const auto& tiles = layout.tiles();
   if (shape_.resident()) {
-    std::byte* at = device(device_, "resident weights", shape_.resident_bytes());
+    std::byte* at = device("resident weights", shape_.resident_bytes());
     for (const auto& block : layout.blocks()) {
       const auto elements = static_cast<int64_t>(block.device_elements());
       resident_.push_back(over(at, {elements}, compute_type(layout)));
       at += block.device_elements() * shape_.weight_bytes();
     }
   }
-  std::byte* weights = host(host_budget, "weights in RAM", shape_.weights_home_bytes());
-  std::byte* state = shape_.state_on_device() ? device(device_, "optimizer state", shape_.state_home_bytes())
-                                              : host(host_budget, "optimizer state in RAM", shape_.state_home_bytes());
+  std::byte* weights = host("weights in RAM", shape_.weights_home_bytes(), Crosses::to_device);
+  std::byte* state = shape_.state_on_device() ? device("optimizer state", shape_.state_home_bytes())
+                                              : host("optimizer state in RAM", shape_.state_home_bytes(), Crosses::no);
   weights_homes_.resize(tiles.size());
   state_homes_.resize(tiles.size());
   for (uint32_t i = 0; i < tiles.size(); ++i) {
@@ -85,31 +87,33 @@ void StepBuffers::place_homes(gpu::Device& device_, base::Budget& host_budget) {
   }
 }
 
-void StepBuffers::make_slots(gpu::Device& device_) {
+void StepBuffers::make_slots() {
   for (const Ring ring : kWeightSlots) {
-    std::byte* at = device(device_, offload::to_string(ring), shape_.ring_bytes(ring));
+    std::byte* at = device(offload::to_string(ring), shape_.ring_bytes(ring));
     for (uint32_t i = 0; i < shape_.ring_size(ring); ++i, at += shape_.ring_buffer_bytes(ring)) {
       const auto elements = static_cast<int64_t>(shape_.ring_buffer_bytes(ring) / shape_.weight_bytes());
       slots_[static_cast<size_t>(ring)].push_back(over(at, {elements}, compute_type(shape_.layout())));
     }
   }
   for (const Ring ring : kGradientSlots) {
-    std::byte* at = device(device_, offload::to_string(ring), shape_.ring_bytes(ring));
+    std::byte* at = device(offload::to_string(ring), shape_.ring_bytes(ring));
     for (uint32_t i = 0; i < shape_.ring_size(ring); ++i, at += shape_.ring_buffer_bytes(ring))
       slots_[static_cast<size_t>(ring)].push_back(
           over(at, {static_cast<int64_t>(shape_.ring_buffer_bytes(ring) / sizeof(float))}, at::kFloat));
   }
 }
 
-void StepBuffers::make_step_tensors(gpu::Device& device_) {
+void StepBuffers::make_step_tensors() {
   const StepOptions& o = shape_.options();
   const int64_t b = o.micro_batch, t = o.sequence, h = o.hidden;
-  std::byte* boundaries = device(device_, "boundaries", shape_.boundaries() * shape_.boundary_bytes());
+  std::byte* boundaries = device("boundaries", shape_.boundaries() * shape_.boundary_bytes());
   // A storage each: kept graphs check the version of their own input, which writing the others must not change.
   for (uint64_t i = 0; i < shape_.boundaries(); ++i)
     boundaries_.push_back(over(boundaries + i * shape_.boundary_bytes(), {b, t, h}, compute_type(shape_.layout())));
-  tokens_ = over(device(device_, "tokens", o.micro_batches * shape_.token_bytes()),
-                 {static_cast<int64_t>(o.micro_batches), 3, b, t}, at::kLong);
+  tokens_ = over(device("tokens", o.micro_batches * shape_.token_bytes()), {static_cast<int64_t>(o.micro_batches), 4, b, t}, at::kLong);
+  losses_ = over(device("losses", shape_.loss_bytes()), {static_cast<int64_t>(o.micro_batches)}, at::kDouble);
+  leaf_sums_ = reinterpret_cast<double*>(device("leaf sums", shape_.leaf_sum_bytes()));
+  exchange_ = host("tokens", shape_.exchange_bytes(), Crosses::to_device);
 }
 
 std::byte* StepBuffers::ring(Ring ring, uint32_t buffer) const {
@@ -145,6 +149,22 @@ at::Tensor StepBuffers::boundary_gradient(uint32_t micro) const {
   return boundaries_.at(boundaries_.size() - shape_.options().micro_batches + micro);
 }
 at::Tensor StepBuffers::tokens(uint32_t micro) const { return tokens_.select(0, micro); }
+at::Tensor StepBuffers::loss(uint32_t micro) const { return losses_.select(0, micro); }
+
+std::byte* StepBuffers::host_tokens(uint64_t period, uint32_t micro) const {
+  const uint64_t micros = shape_.options().micro_batches;
+  return exchange_ + (period % kPeriodsAtWork * micros + micro) * shape_.token_bytes();
+}
+
+double* StepBuffers::host_loss(uint64_t period, uint32_t micro) const {
+  const uint64_t micros = shape_.options().micro_batches;
+  std::byte* losses = exchange_ + kPeriodsAtWork * micros * shape_.token_bytes();
+  return reinterpret_cast<double*>(losses) + period % kPeriodsAtWork * micros + micro;
+}
+
+double* StepBuffers::host_leaf_sums() const {
+  return shape_.leaf_sum_bytes() == 0 ? nullptr : host_loss(kPeriodsAtWork - 1, 0) + shape_.options().micro_batches;
+}
 
 std::vector<std::span<std::byte>> StepBuffers::host_regions() const {
   std::vector<std::span<std::byte>> regions;

@@ -19,7 +19,8 @@ namespace sluice::engine {
 // every graph has seen.
 class StepBuffers {
  public:
-  // Charges host arenas to `host`; Error(host_memory or device_memory) when a budget is exceeded.
+  // Charges host arenas to `host` and registers with the device what crosses to it. Device and budget outlive the object.
+  // Error(host_memory or device_memory) when a budget is exceeded.
   StepBuffers(const StepShape& shape, gpu::Device& device, base::Budget& host);
 
   // Host rings: weights, state, gradients (on the device when state is there).
@@ -38,7 +39,15 @@ class StepBuffers {
   at::Tensor gradient(offload::Ring ring, uint32_t buffer, uint32_t block) const;  // fp32 [trainable]
   at::Tensor boundary(uint32_t block, uint32_t micro) const;  // input of block >= 1; [B, T, H]
   at::Tensor boundary_gradient(uint32_t micro) const;
-  at::Tensor tokens(uint32_t micro) const;  // int64 [3, B, T]: tokens, targets, positions
+  at::Tensor tokens(uint32_t micro) const;  // int64 [4, B, T], as HostMicroBatch::ids
+  at::Tensor loss(uint32_t micro) const;    // double []
+
+  // Host memory that the device copies from and to: one micro-batch's tokens, one loss.
+  std::byte* host_tokens(uint64_t period, uint32_t micro) const;
+  double* host_loss(uint64_t period, uint32_t micro) const;
+  // Of one tile; null unless the state is on the device.
+  double* leaf_sums() const { return leaf_sums_; }
+  double* host_leaf_sums() const;
 
   std::vector<std::span<std::byte>> host_regions() const;  // for registration with the disk queue
 
@@ -46,15 +55,20 @@ class StepBuffers {
   struct HostArena {
     base::Reservation charge;
     base::Arena arena;
+    std::unique_ptr<gpu::HostRegistration> registered;  // null: the device does not copy from or to it
   };
-  std::byte* host(base::Budget& budget, const std::string& purpose, uint64_t bytes);
-  std::byte* device(gpu::Device& device, const std::string& purpose, uint64_t bytes);
-  void place_rings(gpu::Device& device, base::Budget& host);
-  void place_homes(gpu::Device& device, base::Budget& host);
-  void make_slots(gpu::Device& device);
-  void make_step_tensors(gpu::Device& device);
+  enum class Crosses { no, to_device };
+  std::byte* host(const std::string& purpose, uint64_t bytes, Crosses crosses);
+  std::byte* device(const std::string& purpose, uint64_t bytes);
+  at::Tensor over(std::byte* data, at::IntArrayRef sizes, at::ScalarType type) const;
+  void place_rings();
+  void place_homes();
+  void make_slots();
+  void make_step_tensors();
 
   const StepShape shape_;
+  gpu::Device& device_;
+  base::Budget& host_;
   std::vector<HostArena> host_arenas_;
   std::vector<std::unique_ptr<gpu::DeviceBuffer>> device_arenas_;
   std::array<std::byte*, offload::kRings> rings_{};
@@ -62,7 +76,9 @@ class StepBuffers {
   std::array<std::vector<at::Tensor>, offload::kRings> slots_;     // device rings: weights or fp32 gradients
   std::vector<at::Tensor> resident_;                               // by block; tier none
   std::vector<at::Tensor> boundaries_;                             // inputs by (block, micro-batch), then gradients
-  at::Tensor tokens_;
+  at::Tensor tokens_, losses_;
+  std::byte* exchange_ = nullptr;  // host: tokens by (period, micro-batch), then losses, then leaf sums
+  double* leaf_sums_ = nullptr;    // device
 };
 
 }  // namespace sluice::engine

@@ -1,6 +1,7 @@
 #include "engine/step_handlers.h"
 
 #include "base/error.h"
+#include "gpu/trace_range.h"
 
 namespace sluice::engine {
 
@@ -57,6 +58,7 @@ bool StepHandlers::begin_period(uint64_t period) {
 }
 
 void StepHandlers::enqueue(const offload::OpRun& run, gpu::Stream& stream) {
+  const gpu::TraceRange range(run.plan->name(run.index));
   switch (run.op().kind) {
     case OpKind::copy_in: return transfer_.copy_in(run, stream);
     case OpKind::copy_out: return transfer_.copy_out(run, stream);
@@ -79,6 +81,7 @@ std::optional<offload::OpHandlers::DiskRequest> StepHandlers::request(const offl
 }
 
 void StepHandlers::run(const offload::OpRun& run) {
+  const gpu::TraceRange range(run.plan->name(run.index));
   Step& s = step_of(run);
   switch (run.op().kind) {
     case OpKind::norm: return update_->norm(run, s);
@@ -140,6 +143,7 @@ void StepHandlers::done(const offload::OpRun& run) {
       if (!s.skipped) hashes_ = s.hashes;
       return source_.end(s);
     case OpKind::loss:
+      compute_.loss_done(run, s);
       if (update_ == nullptr && run.op().last_micro) source_.end(s);
       return;
     default: return;

@@ -57,7 +57,11 @@ uint64_t StepShape::boundaries() const {
   return uint64_t{options_.micro_batches} * (inputs + (options_.training ? 1 : 0));
 }
 
-uint64_t StepShape::token_bytes() const { return 3ull * options_.micro_batch * options_.sequence * sizeof(int64_t); }
+uint64_t StepShape::token_bytes() const { return 4ull * options_.micro_batch * options_.sequence * sizeof(int64_t); }
+
+uint64_t StepShape::leaf_sum_bytes() const {
+  return state_on_device() ? layout_->tile_elements() / offload::kLeafElements * sizeof(double) : 0;
+}
 
 uint64_t StepShape::weights_home_bytes() const {
   if (resident() && state_on_device()) return 0;  // the resident weights are the home
@@ -88,13 +92,14 @@ std::vector<MemoryRow> StepShape::rows() const {
   std::vector<MemoryRow> rows{
       {"gpu", "weights", ring_bytes(Ring::device_layer) + ring_bytes(Ring::device_kept) + ring_bytes(Ring::device_big) + resident_bytes()},
       {"gpu", "gradients", ring_bytes(Ring::grad_layer) + ring_bytes(Ring::grad_big) + (state_on_device() ? wire : 0)},
-      {"gpu", "optimizer state", state_on_device() ? state_home_bytes() : 0},
+      {"gpu", "optimizer state", state_on_device() ? state_home_bytes() + leaf_sum_bytes() : 0},
       {"gpu", "boundaries", boundaries() * boundary_bytes()},
-      {"gpu", "tokens", options_.micro_batches * token_bytes()},
+      {"gpu", "tokens", options_.micro_batches * token_bytes() + loss_bytes()},
       {"host", "weights", ring_bytes(Ring::weights) + ring_bytes(Ring::weights_held) + (weights_pinned ? 0 : weights_homes)},
       {"host", "optimizer state", ring_bytes(Ring::state) + (state_pinned ? 0 : state_homes)},
       {"host", "pinned set", (weights_pinned ? weights_homes : 0) + (state_pinned ? state_homes : 0)},
       {"host", "gradients", state_on_device() ? 0 : wire},
+      {"host", "tokens", exchange_bytes()},
   };
   std::erase_if(rows, [](const MemoryRow& row) { return row.bytes == 0; });
   return rows;

@@ -24,6 +24,8 @@ struct StepOptions {
   bool training = true;            // false: forward and loss only
 };
 
+inline constexpr uint64_t kPeriodsAtWork = 3;  // of the executor, at most
+
 struct MemoryRow {
   std::string place;    // "gpu", "host", "disk"
   std::string purpose;  // "weights", "gradients", ...
@@ -54,7 +56,11 @@ class StepShape {
   uint64_t weight_bytes() const { return offload::weight_bytes(layout_->schema()); }
   uint64_t boundary_bytes() const;  // one block input (or its gradient) of one micro-batch
   uint64_t boundaries() const;      // how many are kept
-  uint64_t token_bytes() const;     // one micro-batch: tokens, targets, positions (int64)
+  uint64_t token_bytes() const;     // one micro-batch: tokens, targets, positions, document starts
+  uint64_t loss_bytes() const { return options_.micro_batches * sizeof(double); }  // of a step
+  uint64_t leaf_sum_bytes() const;  // norms of one tile; 0 unless the state is on the device
+  // Host: what goes to the device and comes back in small pieces: tokens and losses of each period at work, leaf sums.
+  uint64_t exchange_bytes() const { return kPeriodsAtWork * (options_.micro_batches * token_bytes() + loss_bytes()) + leaf_sum_bytes(); }
   uint64_t weights_home_bytes() const;  // in RAM
   uint64_t state_home_bytes() const;    // RAM or device, see state_on_device()
   uint64_t resident_bytes() const;

@@ -5,9 +5,11 @@
 #include "base/units.h"
 #include "engine/dry_run.h"
 #include "engine/evaluator.h"
+#include "engine/fused_attention.h"
 #include "engine/memory_load.h"
 #include "engine/model_source.h"
 #include "engine/step_runner.h"
+#include "engine/tensor_device.h"
 #include "engine/token_file.h"
 
 namespace sluice::engine {
@@ -87,10 +89,12 @@ struct Trainer::Impl {
   const offload::Plan eval_plan;
   const StepShape shape;
   std::unique_ptr<StepBuffers> buffers;
+  std::string attention;  // kernel
   uint64_t temporaries = 0;
   std::unique_ptr<offload::Store> store;
   std::unique_ptr<ComputeOps> compute;
   std::unique_ptr<TransferOps> transfer;
+  std::unique_ptr<DeviceUpdate> device_update;
   std::unique_ptr<UpdateOps> update;
   std::unique_ptr<TrainSource> source;
   std::unique_ptr<StepHandlers> handlers;
@@ -114,6 +118,7 @@ Trainer::Impl::Impl(const TrainerOptions& o, const TrainerEvents& e)
     eval_file.emplace(TokenFile::open(o.eval_tokens, expected));
     eval_data.emplace(*eval_file, PackingOptions{.seed = 0, .sequence = o.sequence, .shuffle = false});
   }
+  attention = attention_kernel(tensor_device(*runtime.device), compute_type(setup.layout), setup.reader.config().head_dim);
   check_plan(eval_plan);
   check_budgets();
   buffers = std::make_unique<StepBuffers>(shape, *runtime.device, runtime.host);
@@ -138,7 +143,7 @@ uint32_t Trainer::Impl::lowest() const {
 
 void Trainer::Impl::check_budgets() const {
   const auto rows = shape.rows();
-  const uint64_t gpu = total(rows, "gpu") + temporaries, gpu_have = runtime.device->budget().limit();
+  const uint64_t gpu = total(rows, "gpu") + temporaries + runtime.stream_bytes, gpu_have = runtime.device->budget().limit();
   if (gpu > gpu_have)
     base::fail(ErrorKind::device_memory,
                "the run needs {} of device memory (arenas {}, temporaries {}) but memory.gpu is {}: set it to at least {}, or lower {}",
@@ -163,9 +168,11 @@ void Trainer::Impl::load() {
       *setup.model, shape, *buffers,
       ComputeOps::Options{.keep_graphs = plan_options_.keep_graphs, .training = true, .lowest_trainable = lowest()});
   transfer = std::make_unique<TransferOps>(shape, *buffers, *store, *runtime.queue);
+  if (shape.state_on_device() && runtime.update)
+    device_update = std::make_unique<DeviceUpdate>(*runtime.update, buffers->leaf_sums(), buffers->host_leaf_sums());
   const bool writes = plan_options_.write_weights || plan_options_.write_state;
   update = std::make_unique<UpdateOps>(
-      shape, *buffers, runtime.adam,
+      shape, *buffers, runtime.adam, device_update.get(),
       UpdateOps::Options{.clip = options.clip, .skip_nonfinite = options.skip_nonfinite, .hash = writes});
   source = std::make_unique<TrainSource>(options, train_data, store->meta(), events);
   handlers = std::make_unique<StepHandlers>(
@@ -242,6 +249,7 @@ MemoryReport Trainer::memory() const {
   MemoryReport report;
   report.rows = impl_->shape.rows();
   report.rows.push_back({"gpu", "temporaries", impl_->temporaries, true});
+  if (impl_->runtime.stream_bytes != 0) report.rows.push_back({"gpu", "streams", impl_->runtime.stream_bytes});
   report.gpu_have = impl_->runtime.device->budget().limit();
   report.host_have = impl_->runtime.host.limit();
   return report;
@@ -249,6 +257,9 @@ MemoryReport Trainer::memory() const {
 
 const offload::Plan& Trainer::plan() const { return impl_->plans.chosen.train; }
 const offload::Layout& Trainer::layout() const { return impl_->setup.layout; }
+std::string Trainer::describe_device() const {
+  return fmt::format("{}; attention by {}", impl_->runtime.device->describe(), impl_->attention);
+}
 gpu::MemoryStats Trainer::device_memory() const { return impl_->runtime.device->memory(); }
 
 void Trainer::create() {

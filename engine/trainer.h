@@ -78,6 +78,7 @@ class Trainer {
   MemoryReport memory() const;
   const offload::Plan& plan() const;
   const offload::Layout& layout() const;
+  std::string describe_device() const;  // and the attention kernel
   gpu::MemoryStats device_memory() const;
 
   // Creates the store from the model folder, or opens the existing one, and loads what has its home in memory.

@@ -32,8 +32,9 @@ uint64_t state_hash(const cpu_adam::LeafHashes& h) {
 
 }  // namespace
 
-UpdateOps::UpdateOps(const StepShape& shape, StepBuffers& buffers, const cpu_adam::CpuAdam& adam, const Options& options)
-    : shape_(shape), buffers_(buffers), adam_(adam), options_(options) {
+UpdateOps::UpdateOps(const StepShape& shape, StepBuffers& buffers, const cpu_adam::CpuAdam& adam, DeviceUpdate* device,
+                     const Options& options)
+    : shape_(shape), buffers_(buffers), adam_(adam), device_(device), options_(options) {
   for (const auto& tile : shape.layout().tiles()) {
     first_leaf_.push_back(leaf_count_);
     spans_.push_back(tile.trainable ? spans_of(shape.layout(), tile) : std::vector<cpu_adam::GroupSpan>{});
@@ -51,8 +52,9 @@ cpu_adam::Gradient UpdateOps::gradient(const offload::OpRun& run, Ring ring) con
 void UpdateOps::norm(const offload::OpRun& run, Step& step) const {
   const auto tile = static_cast<uint32_t>(run.op().tile);
   const auto& place = shape_.layout().tiles()[tile];
-  adam_.squared_norms(gradient(run, Ring::gradients), gradient(run, Ring::tied_gradients), place.count,
-                      std::span(step.leaf_sums).subspan(first_leaf_[tile], shape_.layout().leaves(place)));
+  const auto sums = std::span(step.leaf_sums).subspan(first_leaf_[tile], shape_.layout().leaves(place));
+  const cpu_adam::Gradient grad = gradient(run, Ring::gradients), tied = gradient(run, Ring::tied_gradients);
+  device_ != nullptr ? device_->squared_norms(grad, tied, place.count, sums) : adam_.squared_norms(grad, tied, place.count, sums);
 }
 
 void UpdateOps::gate(Step& step) const {
@@ -112,7 +114,7 @@ void UpdateOps::update(const offload::OpRun& run, Step& step) const {
   tile_update.spans = spans_[index];
   tile_update.groups = step.groups;
   tile_update.hashes = options_.hash ? &hashes : nullptr;
-  adam_.update(tile_update);
+  device_ != nullptr ? device_->update(tile_update) : adam_.update(tile_update);
   if (!options_.hash) return;
   step.hashes[2 * index] = offload::extent_hash(hashes.weights);
   step.hashes[2 * index + 1] = state_hash(hashes);

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "cpu_adam/adam.h"
+#include "engine/device_update.h"
 #include "engine/step.h"
 #include "engine/step_buffers.h"
 #include "offload/executor.h"
@@ -17,7 +18,8 @@ class UpdateOps {
     bool skip_nonfinite = false;    // false: Error(numerics) before any write
     bool hash = true;               // extents are written: their hashes are needed
   };
-  UpdateOps(const StepShape& shape, StepBuffers& buffers, const cpu_adam::CpuAdam& adam, const Options& options);
+  // device: null when the host works on every tile; else it does, and must outlive the object.
+  UpdateOps(const StepShape& shape, StepBuffers& buffers, const cpu_adam::CpuAdam& adam, DeviceUpdate* device, const Options& options);
 
   void norm(const offload::OpRun& run, Step& step) const;
   void gate(Step& step) const;
@@ -32,6 +34,7 @@ class UpdateOps {
   const StepShape& shape_;
   StepBuffers& buffers_;
   const cpu_adam::CpuAdam& adam_;
+  DeviceUpdate* const device_;
   const Options options_;
   std::vector<uint32_t> first_leaf_;                            // by tile, into Step::leaf_sums
   std::vector<std::vector<cpu_adam::GroupSpan>> spans_;         // by tile

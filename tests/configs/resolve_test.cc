@@ -116,10 +116,9 @@ TEST(Resolve, TheSchedulersRateStandsForTheOptimizers) {
 
 TEST(Resolve, AutoHasOneAnswerForNow) {
   const RunConfig c = sample(
-      {"execution.overlap=auto", "execution.boundaries=auto", "machine.device=auto", "memory.pinned=auto"});
+      {"execution.overlap=auto", "execution.boundaries=auto", "memory.pinned=auto"});
   EXPECT_EQ(c.execution.overlap, offload::Placement::forward);
   EXPECT_EQ(c.execution.boundaries, Boundaries::gpu);
-  EXPECT_EQ(c.machine.device, DeviceType::cpu);
   EXPECT_EQ(origin_of(c, "execution.overlap").kind, Origin::Kind::derived);
 }
 
@@ -140,6 +139,23 @@ TEST(Resolve, LinksAndWearAreRead) {
   EXPECT_EQ(config.machine.links.h2d, std::nullopt);
   EXPECT_EQ(config.storage.tbw, 600'000'000'000'000u);
   EXPECT_EQ(config.goals.step_seconds, 3);
+}
+
+TEST(Resolve, TheDeviceIsChosenByTheMachineUnlessGiven) {
+  RunConfig open = sample({"machine.device=auto"});
+  EXPECT_FALSE(open.machine.device);
+  choose_device(&open, DeviceType::cuda, "a GPU");
+  EXPECT_EQ(open.machine.device, DeviceType::cuda);
+  EXPECT_EQ(origin_of(open, "machine.device").text, "chosen: a GPU");
+  RunConfig given = sample({"machine.device=cpu"});
+  choose_device(&given, DeviceType::cuda, "a GPU");
+  EXPECT_EQ(given.machine.device, DeviceType::cpu);
+}
+
+TEST(Resolve, KernelsThatVaryNeedAGpu) {
+  RunConfig c = sample({"run.deterministic=false"});
+  EXPECT_THROW(choose_device(&c, DeviceType::cpu, "no GPU"), base::Error);
+  EXPECT_FALSE(sample({"run.deterministic=false", "machine.device=cuda"}).run.deterministic);
 }
 
 }  // namespace

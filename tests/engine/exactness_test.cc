@@ -213,6 +213,35 @@ TEST(Exactness, CommittingOnTheWayChangesNothing) {
   }
 }
 
+// What a GPU asks of the engine: registered host memory, optimizer on the device, state through staging buffers.
+TEST(Exactness, ADeviceThatTheHostCannotAddressGivesTheSameBits) {
+  for (const bool fp32 : {false, true}) {
+    TinyRun run;
+    run.clip = kTinyClip;
+    run.accumulation = 2;
+    run.model = fp32 ? "tied_fp32" : "tied";
+    run.schema = fp32 ? offload::Schema::fp32 : offload::Schema::bf16;
+    run.eval_every = 2;
+    const TinyResult expected = run_tiny(run);
+    run.opaque = true;
+    run.stops = {2};
+    for (const size_t tiers : {0, 1, 3, 4, 8}) {
+      SCOPED_TRACE(tiers);
+      run.weights = kTiers[tiers].weights;
+      run.state = kTiers[tiers].state;
+      run.durable = kTiers[tiers].durable;
+      run.placement = kPlacements[tiers % kPlacements.size()];
+      const TinyResult got = run_tiny(run);
+      EXPECT_EQ(got.losses, expected.losses);
+      EXPECT_EQ(got.norms, expected.norms);
+      EXPECT_EQ(got.eval_losses, expected.eval_losses);
+      EXPECT_EQ(got.digest.weights, expected.digest.weights);
+      EXPECT_EQ(got.digest.state, expected.digest.state);
+      EXPECT_LE(got.device_peak, got.device_planned);
+    }
+  }
+}
+
 TEST(Exactness, Fp32RunsGiveTheSameBitsInEveryTier) {
   TinyRun run;
   run.model = "tied_fp32";

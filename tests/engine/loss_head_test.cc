@@ -77,7 +77,7 @@ void expect_near(at::ScalarType type, double tolerance) {
     p.head.chunk = chunk;
     const Exact exact = exact_head(p, 0.01);
     const LossHeadResult ours = loss_head(p.head, p.x, p.targets, 0.01, true);
-    EXPECT_NEAR(ours.loss_sum / exact.loss, 1, tolerance);
+    EXPECT_NEAR(ours.loss_sum.item<double>() / exact.loss, 1, tolerance);
     EXPECT_LT(relative_error(ours.grad_input.view({kTokens, kWidth}), exact.dx), 2 * tolerance);
     EXPECT_LT(relative_error(p.head.norm_grad, exact.dnorm), 2 * tolerance);
     EXPECT_LT(relative_error(p.head.matrix_grad, exact.dmatrix), 2 * tolerance);
@@ -101,7 +101,7 @@ TEST(LossHead, GradientsAreAddedAndWantedOnesOnly) {
   frozen.head.norm_grad = at::Tensor();
   const auto without = loss_head(frozen.head, frozen.x, frozen.targets, 0.5, true);
   EXPECT_TRUE(without.grad_input.equal(first.grad_input));
-  EXPECT_EQ(without.loss_sum, first.loss_sum);
+  EXPECT_EQ(without.loss_sum.item<double>(), first.loss_sum.item<double>());
 }
 
 TEST(LossHead, EvaluationGivesTheSameLossAndTouchesNothing) {
@@ -109,14 +109,14 @@ TEST(LossHead, EvaluationGivesTheSameLossAndTouchesNothing) {
   const auto evaluated = loss_head(p.head, p.x, p.targets, 1, false);
   EXPECT_FALSE(evaluated.grad_input.defined());
   EXPECT_EQ(p.head.matrix_grad.abs().sum().item<float>(), 0);
-  EXPECT_EQ(evaluated.loss_sum, loss_head(p.head, p.x, p.targets, 1, true).loss_sum);
+  EXPECT_EQ(evaluated.loss_sum.item<double>(), loss_head(p.head, p.x, p.targets, 1, true).loss_sum.item<double>());
 }
 
 TEST(LossHead, NothingTrainedIsZero) {
   Problem p(at::kFloat);
   p.targets.fill_(-100);
   const auto result = loss_head(p.head, p.x, p.targets, 1, true);
-  EXPECT_EQ(result.loss_sum, 0);
+  EXPECT_EQ(result.loss_sum.item<double>(), 0);
   EXPECT_EQ(result.grad_input.abs().sum().item<float>(), 0);
   EXPECT_EQ(p.head.matrix_grad.abs().sum().item<float>(), 0);
 }
@@ -124,7 +124,7 @@ TEST(LossHead, NothingTrainedIsZero) {
 TEST(LossHead, NanInputGivesNanLoss) {
   Problem p(at::kBFloat16);
   p.x.view({-1})[1 * kWidth] = NAN;  // token 1 is trained
-  EXPECT_TRUE(std::isnan(loss_head(p.head, p.x, p.targets, 1, true).loss_sum));
+  EXPECT_TRUE(std::isnan(loss_head(p.head, p.x, p.targets, 1, true).loss_sum.item<double>()));
 }
 
 TEST(LossHead, TargetOutsideTheVocabularyIsRefused) {

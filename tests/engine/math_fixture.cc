@@ -120,6 +120,14 @@ void MathModel::randomize(uint64_t seed) {
   }
 }
 
+void MathModel::to(at::Device device) {
+  for (BlockWeights& w : blocks) {
+    w.flat = w.flat.to(device);
+    if (w.grad.defined()) w.grad = w.grad.to(device);
+  }
+  if (tied_grad_.defined()) tied_grad_ = tied_grad_.to(device);
+}
+
 BlockWeights MathModel::matrix() const {
   return layout.tied() ? BlockWeights{blocks.front().flat, tied_grad_} : blocks.back();
 }
@@ -153,7 +161,7 @@ double MathModel::step(const StepOptions& options) {
   for (size_t m = 0; m < micros; ++m) {
     auto result = model->loss(blocks.back(), matrix(), inputs[layers][m], options.batches[m],
                               1.0 / static_cast<double>(trained), true);
-    loss += result.loss_sum;
+    loss += result.loss_sum.item<double>();
     grads[m] = result.grad_input;
   }
   for (uint32_t i = layers; i-- > 0 && lowest <= i + 1;) {
@@ -177,7 +185,7 @@ double MathModel::evaluate(const std::vector<MicroBatch>& batches) {
     at::Tensor x = model->embed(blocks[0], batch);
     for (uint32_t i = 0; i < static_cast<uint32_t>(config.layers); ++i)
       x = model->forward(i, blocks[i + 1], x, batch);
-    loss += model->loss(blocks.back(), matrix(), x, batch, 1, false).loss_sum;
+    loss += model->loss(blocks.back(), matrix(), x, batch, 1, false).loss_sum.item<double>();
     trained += batch.trained;
   }
   return loss / static_cast<double>(trained);

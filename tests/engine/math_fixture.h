@@ -37,6 +37,7 @@ class MathModel {
             ComputeOptions options = {});
   void load(const HfReader& reader);
   void randomize(uint64_t seed);
+  void to(at::Device device);  // weights and gradients; the batches must be there too
 
   double step(const StepOptions& options);  // zeroes the gradients first; returns the mean loss
   double evaluate(const std::vector<MicroBatch>& batches);

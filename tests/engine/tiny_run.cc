@@ -45,6 +45,8 @@ TrainerOptions tiny_options(const TinyRun& run, const fs::path& run_dir) {
   o.runtime.compute_threads = 2;
   o.runtime.optimizer_threads = run.optimizer_threads;
   o.runtime.poison = run.poison;
+  o.runtime.device = run.device;
+  o.runtime.opaque = run.opaque;
   o.runtime.queue_kind = run.queue;
   o.train_tokens = test_models() / "train.tokens";
   o.eval_tokens = test_models() / "eval.tokens";
@@ -94,6 +96,7 @@ TinyResult run_tiny(const TinyRun& run) {
     i == 0 ? trainer.create() : static_cast<void>(trainer.open());
     result.skipped = trainer.run().meta.skipped;
     result.device_peak = trainer.device_memory().peak;
+    result.device_held = trainer.device_memory().held_peak;
   }
   const TrainerOptions options = tiny_options(run, folder.path);
   const ModelSetup setup(options.model);

@@ -30,6 +30,8 @@ struct TinyRun {
   uint64_t steps = 5, eval_every = 0;
   uint64_t device_memory = 512 << 20;
   bool poison = true;
+  gpu::DeviceKind device = gpu::DeviceKind::cpu;
+  bool opaque = false;  // the device behaves as a GPU does: see gpu::EmulatedOptions
   std::function<void(TrainerOptions&)> adjust;  // last word on the options
   std::vector<uint64_t> stops;  // the run is opened again after each of these steps
 };
@@ -37,7 +39,7 @@ struct TinyRun {
 struct TinyResult {
   std::vector<double> losses, norms, clips;
   StateDigest digest;
-  uint64_t device_peak = 0, device_planned = 0, skipped = 0, redone = 0;
+  uint64_t device_peak = 0, device_held = 0, device_planned = 0, skipped = 0, redone = 0;
   std::vector<double> eval_losses;
 };
 

@@ -1,0 +1,164 @@
+#include "engine/fused_attention.h"
+
+#include <ATen/core/ivalue.h>
+#include <ATen/ops/_efficient_attention_backward.h>
+#include <ATen/ops/_efficient_attention_forward.h>
+#include <ATen/ops/_flash_attention_backward.h>
+#include <ATen/ops/_flash_attention_forward.h>
+#include <ATen/ops/empty_like.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "engine/document_groups.h"
+
+namespace sluice::engine {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr int64_t kCausal = 1;  // of the efficient kernel: a query sees the keys of its piece up to itself
+
+struct Plan : torch::CustomClassHolder {
+  AttentionShape shape;
+  double scale = 1;
+  std::vector<DocumentGroup> groups;
+};
+
+// What a call keeps for its backward, beside its part of q, k and v.
+struct Kept {
+  at::Tensor out, log_sum_exp, seed, offset;
+};
+constexpr size_t kKept = 4;
+
+// One group's rows of [B, T, heads * head_dim], as [tokens, heads, head_dim].
+at::Tensor part(const at::Tensor& t, const DocumentGroup& group, int64_t head_dim) {
+  return t.view({t.size(0) * t.size(1), -1, head_dim}).narrow(0, group.first_token, group.tokens);
+}
+
+at::Tensor starts_of(const at::Tensor& starts, const DocumentGroup& group) {
+  return starts.narrow(0, group.first_start, group.pieces + 1);
+}
+
+Kept flash_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& starts,
+                   const DocumentGroup& group, double scale) {
+  auto [out, log_sum_exp, seed, offset, debug] = at::_flash_attention_forward(q, k, v, starts, starts, group.longest, group.longest,
+                                                                             /*dropout_p=*/0, /*is_causal=*/true,
+                                                                             /*return_debug_mask=*/false, scale);
+  return {out, log_sum_exp, seed, offset};
+}
+
+std::array<at::Tensor, 3> flash_backward(const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                         const Kept& kept, const at::Tensor& starts, const DocumentGroup& group, double scale) {
+  auto [dq, dk, dv] =
+      at::_flash_attention_backward(grad_out, q, k, v, kept.out, kept.log_sum_exp, starts, starts, group.longest, group.longest,
+                                    /*dropout_p=*/0, /*is_causal=*/true, kept.seed, kept.offset, scale);
+  return {dq, dk, dv};
+}
+
+// The efficient kernel knows no grouped heads: keys and values are repeated, and their gradients summed.
+at::Tensor repeat_heads(const at::Tensor& t, int64_t group) {
+  if (group == 1) return t.unsqueeze(0);
+  return t.unsqueeze(2).expand({t.size(0), t.size(1), group, t.size(2)}).reshape({1, t.size(0), t.size(1) * group, t.size(2)});
+}
+
+at::Tensor sum_heads(const at::Tensor& t, int64_t group) {
+  if (group == 1) return t.squeeze(0);
+  return t.view({t.size(1), t.size(2) / group, group, t.size(3)}).sum({2});
+}
+
+Kept efficient_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& starts,
+                       const DocumentGroup& group, const Plan& plan) {
+  const int64_t repeat = plan.shape.heads / plan.shape.kv_heads;
+  auto [out, log_sum_exp, seed, offset, max_q, max_k] = at::_efficient_attention_forward(
+      q.unsqueeze(0), repeat_heads(k, repeat), repeat_heads(v, repeat), /*bias=*/{}, starts, starts, group.longest, group.longest,
+      /*dropout_p=*/0, kCausal, /*compute_log_sumexp=*/true, plan.scale);
+  return {out.squeeze(0), log_sum_exp, seed, offset};
+}
+
+// One split over the keys: more would add their parts in any order.
+std::array<at::Tensor, 3> efficient_backward(const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k,
+                                             const at::Tensor& v, const Kept& kept, const at::Tensor& starts,
+                                             const DocumentGroup& group, const Plan& plan) {
+  const int64_t repeat = plan.shape.heads / plan.shape.kv_heads;
+  auto [dq, dk, dv, dbias] = at::_efficient_attention_backward(
+      grad_out.unsqueeze(0), q.unsqueeze(0), repeat_heads(k, repeat), repeat_heads(v, repeat), /*bias=*/{}, kept.out.unsqueeze(0),
+      starts, starts, group.longest, group.longest, kept.log_sum_exp, /*dropout_p=*/0, kept.seed, kept.offset, kCausal,
+      /*bias_requires_grad=*/false, plan.scale, /*num_splits_key=*/1);
+  return {dq.squeeze(0), sum_heads(dk, repeat), sum_heads(dv, repeat)};
+}
+
+bool uses_flash(const at::Tensor& q) { return q.scalar_type() == at::kBFloat16; }
+
+struct FusedAttention : torch::autograd::Function<FusedAttention> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                            const at::Tensor& starts, const c10::intrusive_ptr<Plan>& plan) {
+    const int64_t dim = plan->shape.head_dim;
+    at::Tensor out;
+    variable_list saved = {q, k, v, starts};
+    for (const DocumentGroup& group : plan->groups) {
+      const at::Tensor begins = starts_of(starts, group);
+      const at::Tensor gq = part(q, group, dim), gk = part(k, group, dim), gv = part(v, group, dim);
+      const Kept kept = uses_flash(q) ? flash_forward(gq, gk, gv, begins, group, plan->scale)
+                                      : efficient_forward(gq, gk, gv, begins, group, *plan);
+      if (plan->groups.size() == 1) {
+        out = kept.out.view(q.sizes());
+      } else {
+        if (!out.defined()) out = at::empty_like(q);
+        part(out, group, dim).copy_(kept.out);
+      }
+      saved.insert(saved.end(), {kept.out, kept.log_sum_exp, kept.seed, kept.offset});
+    }
+    ctx->save_for_backward(saved);
+    ctx->saved_data["plan"] = c10::IValue::make_capsule(plan);
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const auto plan = c10::static_intrusive_pointer_cast<Plan>(ctx->saved_data["plan"].toCapsule());
+    const int64_t dim = plan->shape.head_dim;
+    const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], grad_out = grads[0].contiguous();
+    const at::Tensor dq = at::empty_like(q), dk = at::empty_like(k), dv = at::empty_like(v);
+    for (size_t i = 0; i < plan->groups.size(); ++i) {
+      const DocumentGroup& group = plan->groups[i];
+      const at::Tensor* at = &saved[4 + kKept * i];
+      const Kept kept{at[0], at[1], at[2], at[3]};
+      const at::Tensor begins = starts_of(saved[3], group);
+      const at::Tensor go = part(grad_out, group, dim), gq = part(q, group, dim), gk = part(k, group, dim), gv = part(v, group, dim);
+      const auto [a, b, c] = uses_flash(q) ? flash_backward(go, gq, gk, gv, kept, begins, group, plan->scale)
+                                           : efficient_backward(go, gq, gk, gv, kept, begins, group, *plan);
+      part(dq, group, dim).copy_(a);
+      part(dk, group, dim).copy_(b);
+      part(dv, group, dim).copy_(c);
+    }
+    return {dq, dk, dv, {}, {}};
+  }
+};
+
+}  // namespace
+
+at::Tensor fused_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionShape& shape,
+                           const std::vector<std::vector<int32_t>>& pieces, const at::Tensor& starts) {
+  SLUICE_CHECK(static_cast<int64_t>(pieces.size()) == q.size(0), "one list of pieces a row");
+  SLUICE_CHECK(starts.defined() && starts.scalar_type() == at::kInt, "document starts on the device");
+  auto plan = c10::make_intrusive<Plan>();
+  plan->shape = shape;
+  plan->scale = 1 / std::sqrt(static_cast<double>(shape.head_dim));
+  plan->groups = document_groups(pieces, q.size(1));
+  return FusedAttention::apply(q, k, v, starts, plan);
+}
+
+std::string attention_kernel(const at::Device& device, at::ScalarType type, int64_t head_dim) {
+  if (!device.is_cuda()) return "query tiles";
+  const bool flash = type == at::kBFloat16;
+  if (head_dim % 8 != 0 || (flash && head_dim > 256))
+    base::fail(base::ErrorKind::config,
+               "no fused attention kernel of CUDA takes heads of {} elements{}. Take machine.device \"cpu\"", head_dim,
+               flash ? " in bf16 (a multiple of 8, at most 256)" : " (a multiple of 8)");
+  return flash ? "flash, variable length" : "memory-efficient, variable length";
+}
+
+}  // namespace sluice::engine

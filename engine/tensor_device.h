@@ -1,0 +1,20 @@
+// LibTorch's names for a device of gpu/ and for a layout's compute type.
+#pragma once
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+
+#include "gpu/device.h"
+#include "offload/layout.h"
+
+namespace sluice::engine {
+
+inline c10::Device tensor_device(const gpu::Device& device) {
+  if (device.kind() == gpu::DeviceKind::cuda) return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device.index())};
+  return {c10::DeviceType::CPU};
+}
+
+inline c10::ScalarType compute_type(const offload::Layout& layout) {
+  return layout.schema() == offload::Schema::bf16 ? c10::ScalarType::BFloat16 : c10::ScalarType::Float;
+}
+
+}  // namespace sluice::engine
