@@ -1,18 +1,17 @@
 #include "apps/doctor.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <fstream>
 #include <iterator>
-#include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
+#include "apps/doctor_finding.h"
+#include "apps/doctor_gpu.h"
 #include "base/arena.h"
 #include "base/cgroup.h"
 #include "base/error.h"
@@ -22,21 +21,6 @@
 
 namespace sluice::apps {
 namespace {
-
-struct Finding {
-  enum class Status {
-    ok,
-    note,     // good to know; nothing to do
-    warning,  // a run works, slower or with less; see the fix
-    error,    // a run that needs this cannot start
-  };
-  std::string section, name;
-  Status status = Status::ok;
-  std::string value;    // what was found
-  std::string meaning;  // for a run
-  std::string fix;
-  std::map<std::string, double> numbers;  // for programs: bytes, counts, bytes per second
-};
 
 using base::format_bytes;
 using Status = Finding::Status;
@@ -79,54 +63,6 @@ Finding vector_finding() {
   finding.value = "chosen at run time";
   finding.status = Status::note;
 #endif
-  return finding;
-}
-
-struct CloseLibrary {
-  void operator()(void* library) const { dlclose(library); }
-};
-using Library = std::unique_ptr<void, CloseLibrary>;
-
-Library open_first(std::initializer_list<const char*> names) {
-  for (const char* name : names)
-    if (void* library = dlopen(name, RTLD_LAZY | RTLD_LOCAL)) return Library(library);
-  return nullptr;
-}
-
-template <class Function>
-Function* symbol(const Library& library, const char* name) {
-  return library ? reinterpret_cast<Function*>(dlsym(library.get(), name)) : nullptr;
-}
-
-std::string version_text(int version) {
-  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
-}
-
-Finding driver_finding(const std::string& kernel_module) {
-  Finding finding{.section = "GPU", .name = "NVIDIA driver", .value = kernel_module};
-  const Library driver = open_first({"libcuda.so.1"});
-  auto* const init = symbol<int(unsigned)>(driver, "cuInit");
-  auto* const count_devices = symbol<int(int*)>(driver, "cuDeviceGetCount");
-  auto* const version = symbol<int(int*)>(driver, "cuDriverGetVersion");
-  if (init == nullptr || count_devices == nullptr || version == nullptr) {
-    finding.status = Status::warning;
-    finding.meaning = "The kernel module is there, libcuda.so.1 is not: GPUs cannot be used.";
-    finding.fix = "install the driver's user-space libraries; in a container, start it with --gpus all";
-    return finding;
-  }
-  int devices = 0, supports = 0;
-  const int error = init(0);
-  version(&supports);
-  if (error != 0 || count_devices(&devices) != 0 || devices == 0) {
-    finding.status = Status::warning;
-    finding.meaning = fmt::format("libcuda sees no GPU (cuInit says {}).", error);
-    finding.fix =
-        "see nvidia-smi and dmesg; in a container, start it with --gpus all; check CUDA_VISIBLE_DEVICES";
-    return finding;
-  }
-  finding.value +=
-      fmt::format("; {} GPU{}, CUDA up to {}", devices, devices == 1 ? "" : "s", version_text(supports));
-  finding.numbers = {{"gpus", devices}};
   return finding;
 }
 
@@ -204,30 +140,11 @@ std::vector<Finding> memory_findings() {
   return {memory, huge, memlock};
 }
 
-std::vector<Finding> gpu_findings() {
+std::string kernel_driver() {
   std::ifstream module("/proc/driver/nvidia/version");
   std::string line;
-  if (!std::getline(module, line))
-    return {{.section = "GPU",
-             .name = "NVIDIA driver",
-             .status = Status::note,
-             .value = "none",
-             .meaning = "Runs use the emulated device, on the CPU.",
-             .fix = "for an NVIDIA GPU, install its driver"}};
-  std::vector<Finding> findings = {driver_finding(line)};
-  Finding runtime{.section = "GPU", .name = "CUDA runtime"};
-  const Library library = open_first({"libcudart.so.13", "libcudart.so.12", "libcudart.so"});
-  auto* const get_version = symbol<int(int*)>(library, "cudaRuntimeGetVersion");
-  int version = 0;
-  if (get_version != nullptr && get_version(&version) == 0) {
-    runtime.value = version_text(version);
-  } else {
-    runtime.status = Status::note;
-    runtime.value = "not on the loader's path";
-    runtime.fix = "install the CUDA toolkit, or add its lib64 to LD_LIBRARY_PATH or ld.so.conf.d";
-  }
-  findings.push_back(runtime);
-  return findings;
+  std::getline(module, line);
+  return line;
 }
 
 std::vector<Finding> kernel_io_findings() {
@@ -355,7 +272,7 @@ int run_doctor(const DoctorOptions& options) {
   };
   append(processor_findings());
   append(memory_findings());
-  append(gpu_findings());
+  append(gpu_findings(gpu::report_cuda(true), kernel_driver()));
   append(kernel_io_findings());
   bool usable = true;
   for (const std::filesystem::path& directory : options.dirs) {
