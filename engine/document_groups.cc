@@ -7,8 +7,6 @@
 namespace sluice::engine {
 namespace {
 
-constexpr int64_t kTokensPerPiece = 128;
-
 // Lengths of all pieces, rows after one another.
 std::vector<int64_t> lengths_of(const std::vector<std::vector<int32_t>>& pieces, int64_t tokens) {
   std::vector<int64_t> lengths;
@@ -25,7 +23,7 @@ std::vector<int64_t> lengths_of(const std::vector<std::vector<int32_t>>& pieces,
 
 int64_t most_pieces(size_t rows, int64_t tokens) {
   const auto count = static_cast<int64_t>(rows);
-  return std::max(count, count * tokens / kTokensPerPiece);
+  return std::max(count, count * tokens / kTokensPerDocument);
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 
 namespace sluice::engine {
 
+inline constexpr uint32_t kTokensPerDocument = 128;  // of a micro-batch, at the least, in one group
+
 // Consecutive pieces of the flattened [rows * tokens].
 struct DocumentGroup {
   int64_t first_token, tokens;
@@ -14,7 +16,7 @@ struct DocumentGroup {
   int64_t longest;      // tokens of the longest piece
 };
 
-// pieces: per row the starts of its documents, first 0. A group has at most one piece for each 128 tokens of the micro-batch (and
+// pieces: per row the starts of its documents, first 0. A group has at most one piece for each kTokensPerDocument of the micro-batch (and
 // room for one a row): the backward kernel's scratch has some 128 rows for each piece, so that many short documents in one call
 // would take a multiple of the memory. Depends on the pieces alone.
 std::vector<DocumentGroup> document_groups(const std::vector<std::vector<int32_t>>& pieces, int64_t tokens);

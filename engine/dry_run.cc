@@ -5,6 +5,7 @@
 #include <map>
 #include <vector>
 
+#include "engine/document_groups.h"
 #include "engine/step_data.h"
 
 namespace sluice::engine {
@@ -25,11 +26,9 @@ class DryRun {
   }
 
   uint64_t run() {
-    const uint64_t before = device_.memory().temporaries;
     pass();  // fills the caches that the model keeps
-    const uint64_t cached = device_.memory().temporaries - before;
     layers_.clear();
-    return cached + pass();
+    return pass();
   }
 
  private:
@@ -133,32 +132,42 @@ class DryRun {
   std::map<Key, Layer> layers_;
 };
 
-// What takes the most memory. On the CPU: the longest documents. On a GPU: as many as one attention call takes.
-HostMicroBatch largest_batch(const StepOptions& o, gpu::DeviceKind device) {
+// Documents of `piece` tokens; what is left over joins the last.
+HostMicroBatch batch_of(const StepOptions& o, uint32_t piece) {
   const size_t plane = size_t{o.micro_batch} * o.sequence;
   HostMicroBatch batch;
   batch.ids.assign(4 * plane, 0);
   for (size_t i = 0; i < plane; ++i) batch.ids[2 * plane + i] = static_cast<int64_t>(i % o.sequence);
-  const auto step = static_cast<int32_t>(device == gpu::DeviceKind::cuda ? std::min<uint32_t>(o.sequence, 128) : o.sequence);
   std::vector<int32_t> starts;
-  for (int32_t start = 0; start + step <= static_cast<int32_t>(o.sequence); start += step) starts.push_back(start);
+  for (uint32_t start = 0; start + piece <= o.sequence; start += piece) starts.push_back(static_cast<int32_t>(start));
   batch.pieces.assign(o.micro_batch, starts);
   batch.trained = plane;
   write_starts(batch, o.sequence);
   return batch;
 }
 
+// Among these is the one that takes the most memory. Long documents on the CPU; a GPU's attention backward takes most with the
+// fewest documents (its sums are split over the idle processors) or with as many as one call takes (each is padded).
+std::vector<HostMicroBatch> extreme_batches(const StepOptions& o, gpu::DeviceKind device) {
+  std::vector<HostMicroBatch> batches{batch_of(o, o.sequence)};
+  if (device == gpu::DeviceKind::cuda && o.sequence > kTokensPerDocument) batches.push_back(batch_of(o, kTokensPerDocument));
+  return batches;
+}
+
 }  // namespace
 
 uint64_t measure_temporaries(Model& model, const StepShape& shape, StepBuffers& buffers, gpu::Device& device,
                              gpu::Stream& compute, const DryRunOptions& options) {
-  const HostMicroBatch batch = largest_batch(shape.options(), device.kind());
-  std::copy_n(reinterpret_cast<const std::byte*>(batch.ids.data()), shape.token_bytes(), buffers.host_tokens(0, 0));
-  compute.copy_in(static_cast<std::byte*>(buffers.tokens(0).data_ptr()), buffers.host_tokens(0, 0), shape.token_bytes());
-  uint64_t bytes = 0;
-  compute.enqueue([&] { bytes = DryRun(model, shape, buffers, device, options, batch).run(); });
-  compute.record().synchronize();
-  return bytes;
+  const uint64_t before = device.memory().temporaries;
+  uint64_t most = 0;
+  for (const HostMicroBatch& batch : extreme_batches(shape.options(), device.kind())) {
+    std::copy_n(reinterpret_cast<const std::byte*>(batch.ids.data()), shape.token_bytes(), buffers.host_tokens(0, 0));
+    compute.copy_in(static_cast<std::byte*>(buffers.tokens(0).data_ptr()), buffers.host_tokens(0, 0), shape.token_bytes());
+    compute.enqueue([&] { most = std::max(most, DryRun(model, shape, buffers, device, options, batch).run()); });
+    compute.record().synchronize();
+  }
+  const uint64_t cached = device.memory().temporaries - before;
+  return cached + most;
 }
 
 }  // namespace sluice::engine

@@ -8,6 +8,7 @@
 #include <ATen/ops/empty_like.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -42,9 +43,12 @@ at::Tensor starts_of(const at::Tensor& starts, const DocumentGroup& group) {
   return starts.narrow(0, group.first_start, group.pieces + 1);
 }
 
+// A bound on the lengths. With 1 the flash kernel would take another path, whose log-sum-exp its own backward does not read.
+int64_t flash_bound(const DocumentGroup& group) { return std::max<int64_t>(2, group.longest); }
+
 Kept flash_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& starts,
                    const DocumentGroup& group, double scale) {
-  auto [out, log_sum_exp, seed, offset, debug] = at::_flash_attention_forward(q, k, v, starts, starts, group.longest, group.longest,
+  auto [out, log_sum_exp, seed, offset, debug] = at::_flash_attention_forward(q, k, v, starts, starts, flash_bound(group), flash_bound(group),
                                                                              /*dropout_p=*/0, /*is_causal=*/true,
                                                                              /*return_debug_mask=*/false, scale);
   return {out, log_sum_exp, seed, offset};
@@ -53,7 +57,7 @@ Kept flash_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
 std::array<at::Tensor, 3> flash_backward(const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                          const Kept& kept, const at::Tensor& starts, const DocumentGroup& group, double scale) {
   auto [dq, dk, dv] =
-      at::_flash_attention_backward(grad_out, q, k, v, kept.out, kept.log_sum_exp, starts, starts, group.longest, group.longest,
+      at::_flash_attention_backward(grad_out, q, k, v, kept.out, kept.log_sum_exp, starts, starts, flash_bound(group), flash_bound(group),
                                     /*dropout_p=*/0, /*is_causal=*/true, kept.seed, kept.offset, scale);
   return {dq, dk, dv};
 }

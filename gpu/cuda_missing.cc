@@ -7,8 +7,8 @@
 namespace sluice::gpu {
 namespace {
 constexpr const char* kHow =
-    "this sluice was built without CUDA: install the CUDA 13 toolkit (nvcc, cuDNN, NCCL), run scripts/setup and scripts/build again "
-    "with -DSLUICE_CUDA=ON";
+    "this sluice was built without CUDA: install the CUDA 13 toolkit (nvcc, cuDNN, NCCL), remove the build folder, and run scripts/setup "
+    "and scripts/build again";
 }
 
 CudaUse can_use_cuda(int) { return {false, kHow}; }
