@@ -30,6 +30,7 @@ class DryRun {
     layers_.clear();
     return pass();
   }
+  uint64_t most_alive() const { return most_alive_; }  // bytes of all tensors at the worst moment so far
 
  private:
   using Key = std::vector<std::pair<std::vector<int64_t>, bool>>;
@@ -101,6 +102,7 @@ class DryRun {
     device_.reset_peak();
     operation();
     const uint64_t peak = device_.memory().temporaries_peak;
+    most_alive_ = std::max(most_alive_, peak);
     return peak > before ? peak - before : 0;
   }
 
@@ -130,6 +132,7 @@ class DryRun {
   MicroBatch batch_;
   uint32_t head_ = 0;
   std::map<Key, Layer> layers_;
+  uint64_t most_alive_ = 0;
 };
 
 // Documents of `piece` tokens; what is left over joins the last.
@@ -159,15 +162,21 @@ std::vector<HostMicroBatch> extreme_batches(const StepOptions& o, gpu::DeviceKin
 uint64_t measure_temporaries(Model& model, const StepShape& shape, StepBuffers& buffers, gpu::Device& device,
                              gpu::Stream& compute, const DryRunOptions& options) {
   const uint64_t before = device.memory().temporaries;
-  uint64_t most = 0;
+  uint64_t most = 0, most_alive = 0;
   for (const HostMicroBatch& batch : extreme_batches(shape.options(), device.kind())) {
     std::copy_n(reinterpret_cast<const std::byte*>(batch.ids.data()), shape.token_bytes(), buffers.host_tokens(0, 0));
     compute.copy_in(static_cast<std::byte*>(buffers.tokens(0).data_ptr()), buffers.host_tokens(0, 0), shape.token_bytes());
-    compute.enqueue([&] { most = std::max(most, DryRun(model, shape, buffers, device, options, batch).run()); });
+    compute.enqueue([&] {
+      DryRun dry(model, shape, buffers, device, options, batch);
+      most = std::max(most, dry.run());
+      most_alive = std::max(most_alive, dry.most_alive());
+    });
     compute.record().synchronize();
   }
   const uint64_t cached = device.memory().temporaries - before;
-  return cached + most;
+  // What a GPU's allocator cannot use of what it holds: parts of segments. The emulated device counts tensors alone.
+  const uint64_t held = device.memory().held_peak, unusable = held > most_alive ? held - most_alive : 0;
+  return cached + most + unusable;
 }
 
 }  // namespace sluice::engine

@@ -14,8 +14,8 @@ struct DryRunOptions {
   uint32_t lowest_trainable = 0;
 };
 
-// Bytes of tensors at the worst moment of a step: what stays between operations (the model's caches, kept graphs) and the
-// operation's own. Overwrites the buffers. Error(device_memory) when even one operation does not fit.
+// Bytes of tensors at the worst moment of a step: what stays between operations (the model's caches, kept graphs), the
+// operation's own, and what the allocator holds beside. Overwrites the buffers. Error(device_memory) when even one operation does not fit.
 uint64_t measure_temporaries(Model& model, const StepShape& shape, StepBuffers& buffers, gpu::Device& device,
                              gpu::Stream& compute, const DryRunOptions& options);
 
