@@ -7,6 +7,7 @@
 #include "apps/training_options.h"
 #include "base/error.h"
 #include "engine/eval_run.h"
+#include "gpu/cuda_device.h"
 
 namespace sluice::apps {
 namespace {
@@ -15,12 +16,24 @@ struct Options : ConfigOptions {
   std::string data;
 };
 
+// A run's settings are fixed, but its device may be elsewhere. The loss then differs in its last digits.
+void use_device_at_hand(configs::RunConfig* config, bool strict) {
+  if (config->machine.device != configs::DeviceType::cuda) return;
+  const gpu::CudaUse use = gpu::can_use_cuda();
+  if (use.usable) return;
+  const std::string note = "the run trained on CUDA, which cannot be used here: " + use.reason;
+  if (strict) base::fail(base::ErrorKind::config, "{}", note);
+  spdlog::warn("{}. Evaluating on the CPU", note);
+  config->machine.device = configs::DeviceType::cpu;
+}
+
 int run_eval(const Options& options) {
   const bool is_run = std::filesystem::is_directory(options.config);
   if (is_run && !options.set.empty())
     base::fail(base::ErrorKind::config, "--set goes with a config; {} is a run, whose settings are fixed", options.config);
   configs::RunConfig config = is_run ? RunDir(options.config).read_run()
                                      : configs::read_config(options.config, {.set = options.set, .purpose = configs::Purpose::reading});
+  if (is_run) use_device_at_hand(&config, options.strict);
   choose_open_values(&config);
   const std::filesystem::path tokens = options.data.empty() ? config.data.eval : std::filesystem::path(options.data);
   if (tokens.empty()) base::fail(base::ErrorKind::config, "nothing to evaluate on: set data.eval in the config, or pass --data FILE");

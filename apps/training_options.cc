@@ -134,7 +134,9 @@ std::pair<uint64_t, uint64_t> memory_to_share(const configs::RunConfig& c) {
 
 void choose_open_values(configs::RunConfig* c) {
   choose_device(c);
-  if (!c->machine.compute_threads) {
+  if (!c->machine.compute_threads && c->machine.device == configs::DeviceType::cuda) {
+    configs::choose_compute_threads(c, 1, "the GPU computes");  // not what this machine has: a run may go on on another one
+  } else if (!c->machine.compute_threads) {
     const auto threads = static_cast<uint32_t>(base::detect_topology().usable_cores());
     configs::choose_compute_threads(c, threads, "the cores this process may use");
   }

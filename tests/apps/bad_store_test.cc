@@ -127,6 +127,17 @@ TEST_F(BadStoreTest, EvaluationOnTheWrongThings) {
   expect_refused(with("model.path=nope"), 4, {"nope"});
 }
 
+TEST_F(BadStoreTest, ARunOfAGpuIsEvaluatedWithoutOneWithAWord) {
+  if (fs::exists("/proc/driver/nvidia/version")) GTEST_SKIP() << "this machine may have a GPU";
+  fresh_run();
+  auto config = nlohmann::json::parse(read_all(at("run") / "config.json"));
+  config["machine"]["device"] = "cuda";
+  write_all(at("run") / "config.json", config.dump(2));
+  EXPECT_THAT(succeed({"eval", "run"}), HasSubstr("the run trained on CUDA, which cannot be used here"));
+  expect_refused({"eval", "run", "--strict"}, 2, {"the run trained on CUDA"});
+  expect_refused(train({"machine.device=cuda", "run.dir=new"}), 2, {"machine.device is \"cuda\"", "\"cpu\""});
+}
+
 TEST_F(BadStoreTest, ADirtySingleSlotIsRefused) {
   {
     Program program(train({"storage.durable=none", "steps=100000"}), folder_);

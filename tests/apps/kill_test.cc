@@ -37,7 +37,7 @@ class KillTest : public testing::Test {
                       {"zero_optimization", {{"stage", 3}, {"offload_param", {{"device", "nvme"}}}, {"offload_optimizer", {{"device", "nvme"}}}}},
                       {"storage", {{"tile", 65536}, {"durable", "step"}}},
                       {"memory", {{"gpu", "256MiB"}, {"host", "512MiB"}}},
-                      {"machine", {{"compute_threads", 1}}}};
+                      {"machine", {{"device", "cpu"}, {"compute_threads", 1}}}};
     std::ofstream(folder_ / "config.json") << config.dump(2);
   }
   // A run may go on with another overlap of the optimizer than it began with.

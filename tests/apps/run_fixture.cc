@@ -55,7 +55,7 @@ void RunFixture::SetUp() {
                     {"run", {{"dir", "run"}}},
                     {"storage", {{"tile", 65536}}},
                     {"memory", {{"gpu", "64MiB"}, {"host", "64MiB"}}},
-                    {"machine", {{"compute_threads", 1}}}};
+                    {"machine", {{"device", "cpu"}, {"compute_threads", 1}}}};
   write_all(at("config.json"), config.dump(2));
 }
 
