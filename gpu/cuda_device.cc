@@ -1,6 +1,7 @@
 #include "gpu/cuda_device.h"
 
 #include <ATen/Context.h>
+#include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 
@@ -44,8 +45,10 @@ class CudaDevice final : public Device {
     allocator::resetPeakStats(index_of());
   }
 
-  // What is still cached goes back, so that the next device of the process finds the memory.
+  // What is still cached goes back, so that the next device of the process finds the memory. cuBLAS's workspaces are LibTorch's
+  // tensors too, kept for the process: the next device is to count them as its own.
   ~CudaDevice() override {
+    at::cuda::clearCublasWorkspaces();
     allocator::setMemoryFraction(1.0, index_of());
     allocator::emptyCache();
   }
