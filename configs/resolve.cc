@@ -181,8 +181,8 @@ void resolve_execution(RunConfig* config) {
     execution.boundaries = Boundaries::gpu;
     derive(config, "execution.boundaries", "the only place for now");
   }
-  if (config->only_planned) return;
-  if (machine.compute) refuse(*config, "machine.compute", "an emulated rate does not run yet; `sluice plan` takes it");
+  if (machine.compute && !config->only_planned)
+    refuse(*config, "machine.compute", "an emulated rate does not run yet; `sluice plan` takes it");
   if (execution.boundaries != Boundaries::gpu)
     refuse(*config, "execution.boundaries", "does not run yet; take \"gpu\" or \"auto\"");
 }

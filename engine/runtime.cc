@@ -9,17 +9,16 @@ namespace sluice::engine {
 
 uint64_t automatic_memory() { return base::available_host_memory() / 10 * 9; }
 
-namespace {
-
-// The emulated device lives in RAM too: "auto" for both gives each half of what is free.
-uint64_t or_automatic(uint64_t wanted, uint64_t other) {
+uint64_t memory_budget(uint64_t wanted, uint64_t other) {
   if (wanted != 0) return wanted;
   const uint64_t free = automatic_memory();
   return other == 0 ? free / 2 : free > other ? free - other : 0;
 }
 
+namespace {
+
 uint64_t host_limit(const RuntimeOptions& options) {
-  if (options.device == gpu::DeviceKind::cpu) return or_automatic(options.host_memory, options.device_memory);
+  if (options.device == gpu::DeviceKind::cpu) return memory_budget(options.host_memory, options.device_memory);
   return options.host_memory != 0 ? options.host_memory : automatic_memory();
 }
 
@@ -28,7 +27,7 @@ std::unique_ptr<gpu::Device> make_device(const RuntimeOptions& options) {
     return gpu::make_cuda_device(
         {.memory = options.device_memory, .index = 0, .deterministic = options.deterministic, .poison = options.poison});
   gpu::EmulatedOptions emulated;
-  emulated.memory = or_automatic(options.device_memory, options.host_memory);
+  emulated.memory = memory_budget(options.device_memory, options.host_memory);
   emulated.poison = options.poison;
   emulated.opaque = options.opaque;
   emulated.compute_threads = options.compute_threads;

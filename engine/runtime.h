@@ -46,5 +46,8 @@ struct Runtime {
 
 // Bytes that "auto" takes: what is free less a tenth.
 uint64_t automatic_memory();
+// `wanted`, or, when it is 0, what is left of that beside `other`. The emulated device lives in RAM too: "auto" for both gives each
+// half of what is free.
+uint64_t memory_budget(uint64_t wanted, uint64_t other);
 
 }  // namespace sluice::engine

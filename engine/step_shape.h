@@ -30,7 +30,8 @@ struct MemoryRow {
   std::string place;    // "gpu", "host", "disk"
   std::string purpose;  // "weights", "gradients", ...
   uint64_t bytes = 0;
-  bool measured = false;  // counted by a run, not computed
+  bool measured = false;   // counted by a run
+  bool estimated = false;  // by a formula that may be some percent off; neither: exact
 };
 
 // Bytes of one buffer of each ring, and of everything that is not in a ring.

@@ -32,7 +32,29 @@ uint64_t id_at(const std::byte* ids, uint64_t i, uint64_t width) {
   return id;
 }
 
+PlainFile open_file(const std::filesystem::path& path) {
+  if (!std::filesystem::exists(path))
+    fail(ErrorKind::data, "cannot open the token file {}: No such file or directory; make it with `sluice prepare`", path.string());
+  return PlainFile::open(path, ErrorKind::data);
+}
+
+Header read_header(const PlainFile& file) {
+  const std::string where = file.path().string();
+  Header h{};
+  if (file.size() < kHeaderBytes)
+    fail(ErrorKind::data, "{} has {} bytes, a token file has at least {}; {}", where, file.size(), kHeaderBytes, kRemedy);
+  file.read_at(0, &h, sizeof h);
+  if (std::memcmp(h.magic.data(), "SLUICETK", 8) != 0) fail(ErrorKind::data, "{} is not a token file; {}", where, kRemedy);
+  if (h.version != kVersion)
+    fail(ErrorKind::data, "{} has version {} of the token file format, this program reads {}; {}", where, h.version, kVersion, kRemedy);
+  if (base::xxh3(&h, kHashedHeader) != h.header_checksum || (h.flags & ~kHasMask) != 0)
+    fail(ErrorKind::data, "the header of {} is damaged; {}", where, kRemedy);
+  return h;
+}
+
 }  // namespace
+
+uint64_t count_tokens(const std::filesystem::path& path) { return read_header(open_file(path)).tokens; }
 
 TokenExpectation expect_tokens_of(const std::filesystem::path& model_folder, uint64_t vocab) {
   TokenExpectation expected{.vocab = vocab, .tokenizer = {}, .model = model_folder.string()};
@@ -45,23 +67,10 @@ TokenExpectation expect_tokens_of(const std::filesystem::path& model_folder, uin
 }
 
 TokenFile TokenFile::open(const std::filesystem::path& path, const TokenExpectation& expected) {
-  if (!std::filesystem::exists(path))
-    fail(ErrorKind::data, "cannot open the token file {}: No such file or directory; make it with `sluice prepare`", path.string());
   TokenFile file;
-  file.file_ = PlainFile::open(path, ErrorKind::data);
+  file.file_ = open_file(path);
   const std::string where = path.string();
-  Header h{};
-  if (file.file_.size() < kHeaderBytes)
-    fail(ErrorKind::data, "{} has {} bytes, a token file has at least {}; {}", where, file.file_.size(),
-         kHeaderBytes, kRemedy);
-  file.file_.read_at(0, &h, sizeof h);
-  if (std::memcmp(h.magic.data(), "SLUICETK", 8) != 0)
-    fail(ErrorKind::data, "{} is not a token file; {}", where, kRemedy);
-  if (h.version != kVersion)
-    fail(ErrorKind::data, "{} has version {} of the token file format, this program reads {}; {}", where,
-         h.version, kVersion, kRemedy);
-  if (base::xxh3(&h, kHashedHeader) != h.header_checksum || (h.flags & ~kHasMask) != 0)
-    fail(ErrorKind::data, "the header of {} is damaged; {}", where, kRemedy);
+  const Header h = read_header(file.file_);
   if (expected.tokenizer && *expected.tokenizer != h.tokenizer)
     fail(ErrorKind::data,
          "{} was made with another tokenizer (hash {}) than that of {} ({}); make it again with `sluice "

@@ -51,4 +51,7 @@ class TokenFile {
   std::vector<uint64_t> offsets_;
 };
 
+// Tokens of a file by its header alone, which is checked; for plans, where reading the whole file would take too long. Error(data).
+uint64_t count_tokens(const std::filesystem::path& path);
+
 }  // namespace sluice::engine

@@ -8,6 +8,7 @@
 #include "engine/fused_attention.h"
 #include "engine/memory_load.h"
 #include "engine/model_source.h"
+#include "engine/run_shape.h"
 #include "engine/step_runner.h"
 #include "engine/tensor_device.h"
 #include "engine/token_file.h"
@@ -16,50 +17,16 @@ namespace sluice::engine {
 
 using base::ErrorKind;
 using offload::Durable;
-using offload::Tier;
 
 namespace {
 
 constexpr const char* kLowerDeviceNeed =
     "train_micro_batch_size_per_gpu, data.sequence_length, execution.keep_graphs or execution.device_slots";
 
-offload::PlanOptions plan_options(const TrainerOptions& o, const offload::Layout& layout) {
-  offload::PlanOptions plan = o.plan;
-  const auto layers = static_cast<uint32_t>(layout.blocks().size() - 2);
-  plan.keep_graphs = std::min(plan.keep_graphs, layers);  // "all" is a very large number
-  plan.keep_weights = std::min(plan.keep_weights, layers);
-  plan.micro_batches = o.accumulation;
-  plan.commit = o.store.durable == Durable::step;
-  // Weights of tier none have their master hi with the state.
-  const Tier master = plan.weights == Tier::none ? plan.state : plan.weights;
-  plan.write_weights = plan.commit || master == Tier::nvme;
-  plan.write_state = plan.commit || plan.state == Tier::nvme;
-  plan.pinned_tiles = count_pinned(layout, plan, o.pinned);
-  // State on the device moves like state in RAM: only the place of its buffers differs (StepShape).
-  if (plan.state == Tier::none) plan.state = Tier::cpu;
-  return plan;
-}
-
-std::array<uint32_t, offload::kRings> ring_sizes(const TrainPlans& plans, const offload::Plan& eval) {
-  std::array<uint32_t, offload::kRings> sizes{};
+std::vector<const offload::Plan*> all_plans(const TrainPlans& plans, const offload::Plan& eval) {
   std::vector<const offload::Plan*> all = plans.all();
   all.push_back(&eval);
-  for (const offload::Plan* plan : all)
-    for (size_t i = 0; i < sizes.size(); ++i) sizes[i] = std::max(sizes[i], plan->rings[i].size);
-  return sizes;
-}
-
-StepOptions step_options(const TrainerOptions& o, int64_t hidden, uint32_t pinned_tiles) {
-  StepOptions s;
-  s.weights = o.plan.weights;
-  s.state = o.plan.state;
-  s.wire = o.wire;
-  s.micro_batches = o.accumulation;
-  s.micro_batch = o.micro_batch;
-  s.sequence = o.sequence;
-  s.hidden = static_cast<uint32_t>(hidden);
-  s.pinned_tiles = pinned_tiles;
-  return s;
+  return all;
 }
 
 }  // namespace
@@ -110,10 +77,11 @@ Trainer::Impl::Impl(const TrainerOptions& o, const TrainerEvents& e)
       expected(expect_tokens_of(o.model.path, static_cast<uint64_t>(setup.reader.config().vocab))),
       train_file(TokenFile::open(o.train_tokens, expected)),
       train_data(train_file, PackingOptions{.seed = o.seed, .sequence = o.sequence, .shuffle = o.shuffle}),
-      plan_options_(plan_options(o, setup.layout)),
+      plan_options_(train_plan_options(o, setup.layout)),
       plans(setup.layout, plan_options_, o.guess_limit.has_value()),
       eval_plan(offload::build_eval_plan(setup.layout, plan_options_)),
-      shape(setup.layout, step_options(o, setup.reader.config().hidden, plan_options_.pinned_tiles), ring_sizes(plans, eval_plan)) {
+      shape(setup.layout, step_options(o, setup.reader.config().hidden, plan_options_.pinned_tiles),
+            ring_sizes(all_plans(plans, eval_plan))) {
   if (!o.eval_tokens.empty()) {
     eval_file.emplace(TokenFile::open(o.eval_tokens, expected));
     eval_data.emplace(*eval_file, PackingOptions{.seed = 0, .sequence = o.sequence, .shuffle = false});

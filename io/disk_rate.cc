@@ -1,5 +1,7 @@
 #include "io/disk_rate.h"
 
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -29,13 +31,17 @@ class Burst {
   Burst(DiskQueue& queue, const File& file, const base::Arena& memory)
       : queue_(queue), file_(file), memory_(memory), blocks_(file.size() / kBlock) {}
 
-  double run(IoOp op, double seconds) {
+  double run(IoOp op, double seconds) { return run(op, op, seconds); }
+
+  // The two in turn.
+  double run(IoOp even, IoOp odd, double seconds) {
     const auto start = Clock::now();
     uint64_t next = 0;
     {
       std::unique_lock lock(mutex_);
       while (!error_ && (next == 0 || seconds_since(start) < seconds)) {
-        submit(op, next++, lock);
+        submit(next % 2 == 0 ? even : odd, next, lock);
+        ++next;
         room_.wait(lock, [this] { return in_flight_ < kDepth; });
       }
     }
@@ -70,25 +76,60 @@ class Burst {
   std::exception_ptr error_;
 };
 
-}  // namespace
-
-DiskRate measure_rate(const File& file, double seconds) {
-  SLUICE_CHECK(file.size() >= kBlock && file.size() % kBlock == 0, file.path().string());
-  // Random, so that no drive or file system can compress it. What the reads leave in it does not matter.
-  const base::Arena memory(2 * kDepth * kBlock, "measuring the disk");
+// Random, so that no drive or file system can compress it. What the reads leave in it does not matter.
+base::Arena random_memory() {
+  base::Arena memory(2 * kDepth * kBlock, "measuring the disk");
   std::mt19937_64 random(std::random_device{}());
   for (size_t i = 0; i < memory.size(); i += 8) {
     const uint64_t value = random();
     std::memcpy(memory.data() + i, &value, 8);
   }
+  return memory;
+}
+
+template <class Measure>
+void with_burst(const File& file, const Measure& measure) {
+  SLUICE_CHECK(file.size() >= kBlock && file.size() % kBlock == 0, file.path().string());
+  const base::Arena memory = random_memory();
   const auto queue = make_queue(QueueKind::automatic, {.block_size = kBlock, .depth = kDepth});
   const std::span<std::byte> all = memory.all();
   queue->register_memory(std::span(&all, 1));
   Burst burst(*queue, file, memory);
+  measure(burst);
+}
+
+}  // namespace
+
+DiskRate measure_rate(const File& file, double seconds) {
   DiskRate rate;
-  rate.write = burst.run(IoOp::write, seconds);
-  rate.read = burst.run(IoOp::read, seconds);
+  with_burst(file, [&](Burst& burst) {
+    rate.write = burst.run(IoOp::write, seconds);
+    rate.read = burst.run(IoOp::read, seconds);
+  });
   return rate;
+}
+
+DiskProfile measure_profile(const File& file, double seconds) {
+  DiskProfile profile;
+  with_burst(file, [&](Burst& burst) {
+    profile.write = burst.run(IoOp::write, seconds);
+    file.sync();
+    profile.read = burst.run(IoOp::read, seconds);
+    profile.mixed = burst.run(IoOp::read, IoOp::write, seconds);
+    file.sync();
+    burst.run(IoOp::write, 0);  // one block, as the last writes of a step find the drive
+    const auto start = Clock::now();
+    file.sync();
+    profile.flush = seconds_since(start);
+  });
+  return profile;
+}
+
+File temporary_file(const std::filesystem::path& directory, uint64_t bytes) {
+  const std::filesystem::path path = directory / fmt::format(".sluice-probe-{}", getpid());
+  File file = File::create(path, bytes);
+  std::filesystem::remove(path);
+  return file;
 }
 
 }  // namespace sluice::io

@@ -70,14 +70,6 @@ uint64_t read_number(const fs::path& path) {
   return in >> value ? value : 0;
 }
 
-// A file that nothing can leave behind: its name is gone as soon as it is open.
-File temporary_file(const fs::path& directory, uint64_t bytes) {
-  const fs::path path = directory / fmt::format(".sluice-probe-{}", getpid());
-  File file = File::create(path, bytes);
-  fs::remove(path);
-  return file;
-}
-
 void measure(DirectoryReport& report, const RateOptions& options) {
   constexpr uint64_t kLeast = 8 << 20;
   const uint64_t bytes =

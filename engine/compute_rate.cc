@@ -1,0 +1,121 @@
+#include "engine/compute_rate.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+#include "engine/flops.h"
+#include "engine/model.h"
+
+namespace sluice::engine {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kLayerParameters = 64 << 20;  // a larger layer is measured with halved widths
+constexpr int64_t kTokens = 512;
+constexpr int64_t kVocabulary = 16384;
+
+// One layer like the model's, tied, so that the head is cheap to make.
+HfConfig one_layer(HfConfig c) {
+  const auto parameters = [&] {
+    return c.hidden * (2 * (c.heads + c.kv_heads) * c.head_dim + 3 * c.intermediate);
+  };
+  while (parameters() > kLayerParameters && c.heads % 2 == 0 && c.kv_heads % 2 == 0)
+    c.hidden /= 2, c.intermediate /= 2, c.heads /= 2, c.kv_heads /= 2;
+  c.layers = 1;
+  c.tied = true;
+  c.vocab = std::min(c.vocab, kVocabulary);
+  c.pad_token.reset();
+  return c;
+}
+
+BlockWeights weights_of(const offload::BlockPlace& block, at::ScalarType type) {
+  const at::TensorOptions f32 = at::TensorOptions().dtype(at::kFloat);
+  return {(at::randn({static_cast<int64_t>(block.device_elements())}, f32) * 0.02).to(type),
+          at::zeros({static_cast<int64_t>(block.trainable)}, f32)};
+}
+
+class Sample {
+ public:
+  Sample(const HfConfig& full, const MeasureOptions& o)
+      : config_(one_layer(full)),
+        layout_(describe_llama(config_), o.schema, 2 << 20),
+        model_(make_llama(config_, layout_, {.loss_chunk = o.loss_chunk, .pad_token = {}})),
+        rows_(std::clamp<int64_t>(kTokens / static_cast<int64_t>(o.sequence), 1,
+                                  static_cast<int64_t>(o.micro_batch))),
+        length_(std::min<int64_t>(kTokens, static_cast<int64_t>(o.sequence))),
+        flops_{layout_, config_, static_cast<uint64_t>(rows_), static_cast<uint64_t>(length_), 0} {
+    const at::ScalarType type = o.schema == offload::Schema::bf16 ? at::kBFloat16 : at::kFloat;
+    for (const auto& block : layout_.blocks()) weights_.push_back(weights_of(block, type));
+    const at::TensorOptions longs = at::TensorOptions().dtype(at::kLong);
+    batch_ = {at::randint(config_.vocab, {rows_, length_}, longs),
+              at::randint(config_.vocab, {rows_, length_}, longs),
+              at::arange(length_, longs).expand({rows_, length_}).contiguous(),
+              std::vector<std::vector<int32_t>>(static_cast<size_t>(rows_), {0}),
+              static_cast<uint64_t>(rows_ * length_)};
+    x_ = model_->embed(weights_[0], batch_) * 50;
+    gradient_ = x_ * 1e-3;
+  }
+
+  // Seconds per FLOP of a whole step: forward and backward of every layer, and the loss.
+  double seconds_per_flop(const HfConfig& full, double budget) {
+    const double layer = best(budget,
+                              [&] {
+                                model_->forward(0, weights_[1], x_, batch_);
+                                LayerGraph graph = model_->forward_graph(0, weights_[1], x_, batch_);
+                                model_->backward(0, std::move(graph), weights_[1], gradient_, true);
+                              }) /
+                         (flops_.layer_forward(1) + flops_.layer_backward(1, true));
+    const double loss =
+        best(budget, [&] { model_->loss(weights_[2], weights_[0], x_, batch_, 1e-3, true); }) /
+        flops_.loss(true);
+    const double layers =
+        8.0 * static_cast<double>(full.layers * full.hidden) *
+        static_cast<double>(2 * (full.heads + full.kv_heads) * full.head_dim + 3 * full.intermediate);
+    const double head = 6.0 * static_cast<double>(full.vocab * full.hidden);
+    return (layer * layers + loss * head) / (layers + head);
+  }
+
+ private:
+  template <class Work>
+  static double best(double budget, const Work& work) {
+    double least = 1e9;
+    const auto begin = Clock::now();
+    for (int i = 0; i < 2 || std::chrono::duration<double>(Clock::now() - begin).count() < budget; ++i) {
+      const auto start = Clock::now();
+      work();
+      const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+      if (i > 0) least = std::min(least, seconds);  // the first warms up
+    }
+    return least;
+  }
+
+  const HfConfig config_;
+  const offload::Layout layout_;
+  const std::unique_ptr<Model> model_;
+  const int64_t rows_, length_;
+  const StepFlops flops_;
+  std::vector<BlockWeights> weights_;
+  MicroBatch batch_;
+  at::Tensor x_, gradient_;
+};
+
+}  // namespace
+
+double measure_compute(const MeasureOptions& options, gpu::Device& device) {
+  const auto stream = device.create_stream("compute");
+  double seconds = 0;
+  stream->enqueue(
+      [&] { seconds = Sample(options.config, options).seconds_per_flop(options.config, options.seconds); });
+  stream->synchronize();
+  return 1 / seconds;
+}
+
+}  // namespace sluice::engine

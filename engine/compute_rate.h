@@ -1,0 +1,13 @@
+// What the math of a model reaches on a device.
+#pragma once
+#include "engine/machine_measure.h"
+#include "gpu/device.h"
+
+namespace sluice::engine {
+
+// FLOP per second (engine/flops.h counts them) of forward, backward and loss at the model's own widths, in
+// the shares of a whole step. Large layers are measured at half or a quarter of their widths, long batches by
+// a part of their tokens.
+double measure_compute(const MeasureOptions& options, gpu::Device& device);
+
+}  // namespace sluice::engine

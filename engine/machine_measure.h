@@ -1,0 +1,33 @@
+// How fast this machine is, in a few seconds: disk, DRAM, Adam, copies, and the model's own layer and head.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "engine/hf_config.h"
+#include "offload/layout.h"
+#include "offload/machine.h"
+
+namespace sluice::engine {
+
+struct MeasureOptions {
+  std::filesystem::path directory;  // on the disk of the store; empty: the disk is left unknown
+  HfConfig config;                  // of the model whose shapes are computed
+  offload::Schema schema = offload::Schema::bf16;
+  uint64_t micro_batch = 1, sequence = 512;
+  int64_t loss_chunk = 512;
+  int compute_threads = 0, optimizer_threads = 0;  // 0: all that this process may use
+  double seconds = 0.3;                            // of each measurement
+};
+
+// Measured with nothing else running; a run that shares the machine is slower. The disk's rates are a short
+// burst: a drive's cache may flatter its writes. Memory sizes are what is free now less a margin. Errors:
+// disk, host_memory.
+offload::Machine measure_machine(const MeasureOptions& options);
+
+// What the measured rates depend on: processor, cores, disk, and the shapes computed. Equal keys may share a
+// profile.
+std::string machine_key(const MeasureOptions& options);
+
+}  // namespace sluice::engine

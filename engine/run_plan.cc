@@ -1,0 +1,112 @@
+#include "engine/run_plan.h"
+
+#include <algorithm>
+
+#include "base/units.h"
+#include "engine/flops.h"
+#include "engine/temporaries.h"
+#include "offload/plan_follow_up.h"
+
+namespace sluice::engine {
+
+using offload::Ring;
+using offload::Tier;
+
+namespace {
+
+// Tiles `scale` times as large, when there would be too many.
+uint64_t tile_scale(const offload::Layout& layout, uint32_t most_tiles) {
+  return base::ceil_div(layout.tiles().size(), std::max(1u, most_tiles));
+}
+
+// Rings that hold so much of the model have more buffers when tiles are smaller; the others hold so many
+// tiles.
+std::array<uint32_t, offload::kRings> unscaled(std::array<uint32_t, offload::kRings> sizes, uint64_t scale) {
+  for (const Ring ring : {Ring::weights_held, Ring::gradients, Ring::tied_gradients}) {
+    uint32_t& size = sizes[static_cast<size_t>(ring)];
+    size = static_cast<uint32_t>(size * scale);
+  }
+  return sizes;
+}
+
+// State on a real device: the optimizer works in its memory, and gradients do not leave it.
+offload::Machine with_state_on_device(offload::Machine m) {
+  if (m.device_memory_rate <= 0) return m;  // emulated: the same DRAM and cores
+  m.adam = m.device_memory_rate / offload::kAdamBytes;
+  m.d2h = m.h2d = m.device_memory_rate / 2;
+  m.dram = 0;
+  return m;
+}
+
+TemporariesOptions temporaries_options(const RunPlanOptions& o, const offload::PlanOptions& plan,
+                                       const offload::Layout& layout) {
+  TemporariesOptions t;
+  t.keep_graphs = plan.keep_graphs;
+  t.lowest_trainable = layout.lowest_trainable_block().value_or(0);
+  t.loss_chunk = o.trainer.model.loss_chunk;
+  t.compute_threads = o.compute_threads;
+  return t;
+}
+
+// Of all plans that a run has over the same buffers (TrainPlans, engine/step_runner.h, which needs LibTorch).
+std::array<uint32_t, offload::kRings> shared_rings(const offload::Layout& layout,
+                                                   const offload::PlanOptions& options,
+                                                   const offload::Plan& train, bool adaptive) {
+  const offload::Plan settle = build_settle_plan(layout, options, train),
+                      redo = build_redo_plan(layout, options, train), eval = build_eval_plan(layout, options);
+  std::vector<const offload::Plan*> all{&train, &settle, &redo, &eval};
+  offload::Plan deferred, deferred_settle;
+  if (adaptive && !redo.ops.empty()) {
+    offload::PlanOptions other = options;
+    other.placement = offload::Placement::forward;
+    deferred = build_train_plan(layout, other);
+    deferred_settle = build_settle_plan(layout, other, deferred);
+    all.insert(all.end(), {&deferred, &deferred_settle});
+  }
+  return ring_sizes(all);
+}
+
+std::vector<MemoryRow> memory_rows(const RunPlanOptions& o, const offload::PlanOptions& options,
+                                   const StepShape& shape, bool coarse) {
+  std::vector<MemoryRow> rows = shape.rows();
+  if (coarse)  // rings that hold much of the model
+    for (MemoryRow& row : rows)
+      row.estimated = row.place == "host" || (row.purpose == "gradients" && shape.state_on_device());
+  MemoryRow temporaries{"gpu", "temporaries"};
+  temporaries.bytes = estimate_temporaries(o.config, shape, temporaries_options(o, options, shape.layout()));
+  temporaries.estimated = true;
+  rows.push_back(temporaries);
+  rows.push_back({"disk", "slots", disk_need(shape.layout(), o.trainer.store.durable)});
+  return rows;
+}
+
+}  // namespace
+
+RunPlan plan_run(const RunPlanOptions& o) {
+  RunPlan run;
+  const ModelSource& source = o.trainer.model;
+  const offload::ModelDesc model = describe(o.config, source);
+  run.layout = std::make_unique<offload::Layout>(model, source.schema, source.tile);
+  const uint64_t scale = tile_scale(*run.layout, o.most_tiles);
+  if (scale > 1) run.simulated = std::make_unique<offload::Layout>(model, source.schema, source.tile * scale);
+
+  const offload::PlanOptions options = train_plan_options(o.trainer, run.planned_layout());
+  run.plan = offload::build_train_plan(run.planned_layout(), options);
+  const StepShape shape(
+      *run.layout,
+      step_options(o.trainer, o.config.hidden, train_plan_options(o.trainer, *run.layout).pinned_tiles),
+      unscaled(shared_rings(run.planned_layout(), options, run.plan, o.trainer.guess_limit.has_value()),
+               scale));
+  run.memory = memory_rows(o, options, shape, scale > 1);
+  if (o.memory_only) return run;
+
+  check_plan(run.plan);
+  const StepFlops flops{*run.layout, o.config, o.trainer.micro_batch, o.trainer.sequence,
+                        options.keep_graphs};
+  const offload::Machine machine = shape.state_on_device() ? with_state_on_device(o.machine) : o.machine;
+  run.simulation =
+      simulate(run.plan, machine, [&](const offload::Op& op) { return flops.of(op); }, {.spans = o.spans});
+  return run;
+}
+
+}  // namespace sluice::engine

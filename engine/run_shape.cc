@@ -1,0 +1,56 @@
+#include "engine/run_shape.h"
+
+#include <algorithm>
+
+#include "offload/store_slot_file.h"
+
+namespace sluice::engine {
+
+using offload::Durable;
+using offload::Tier;
+
+offload::PlanOptions train_plan_options(const TrainerOptions& o, const offload::Layout& layout) {
+  offload::PlanOptions plan = o.plan;
+  const auto layers = static_cast<uint32_t>(layout.blocks().size() - 2);
+  plan.keep_graphs = std::min(plan.keep_graphs, layers);  // "all" is a very large number
+  plan.keep_weights = std::min(plan.keep_weights, layers);
+  plan.micro_batches = o.accumulation;
+  plan.commit = o.store.durable == Durable::step;
+  // Weights of tier none have their master hi with the state.
+  const Tier master = plan.weights == Tier::none ? plan.state : plan.weights;
+  plan.write_weights = plan.commit || master == Tier::nvme;
+  plan.write_state = plan.commit || plan.state == Tier::nvme;
+  plan.pinned_tiles = count_pinned(layout, plan, o.pinned);
+  // State on the device moves like state in RAM: only the place of its buffers differs (StepShape).
+  if (plan.state == Tier::none) plan.state = Tier::cpu;
+  return plan;
+}
+
+StepOptions step_options(const TrainerOptions& o, int64_t hidden, uint32_t pinned_tiles) {
+  StepOptions s;
+  s.weights = o.plan.weights;
+  s.state = o.plan.state;
+  s.wire = o.wire;
+  s.micro_batches = o.accumulation;
+  s.micro_batch = o.micro_batch;
+  s.sequence = o.sequence;
+  s.hidden = static_cast<uint32_t>(hidden);
+  s.pinned_tiles = pinned_tiles;
+  return s;
+}
+
+std::array<uint32_t, offload::kRings> ring_sizes(const std::vector<const offload::Plan*>& plans) {
+  std::array<uint32_t, offload::kRings> sizes{};
+  for (const offload::Plan* plan : plans)
+    for (size_t i = 0; i < sizes.size(); ++i) sizes[i] = std::max(sizes[i], plan->rings[i].size);
+  return sizes;
+}
+
+uint64_t disk_need(const offload::Layout& layout, Durable durable) {
+  const offload::StoreGeometry geometry(layout);
+  const uint64_t slots = durable == Durable::none ? 1 : 2;
+  return slots * geometry.slot().file_bytes +
+         (geometry.base().extents == 0 ? 0 : geometry.base().file_bytes) + offload::kSuperBytes;
+}
+
+}  // namespace sluice::engine

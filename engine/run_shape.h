@@ -1,0 +1,24 @@
+// What plans and arenas of a run follow from its options: shared by the trainer and `sluice plan`.
+// LibTorch-free.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "engine/step_shape.h"
+#include "engine/trainer.h"
+#include "offload/plan_builder.h"
+
+namespace sluice::engine {
+
+// TrainerOptions::plan, and what follows from the other options.
+offload::PlanOptions train_plan_options(const TrainerOptions& options, const offload::Layout& layout);
+StepOptions step_options(const TrainerOptions& options, int64_t hidden, uint32_t pinned_tiles);
+
+// The largest of plans that share their buffers.
+std::array<uint32_t, offload::kRings> ring_sizes(const std::vector<const offload::Plan*>& plans);
+
+// Bytes of storage: all slots of all trainable extents, and the frozen base.
+uint64_t disk_need(const offload::Layout& layout, offload::Durable durable);
+
+}  // namespace sluice::engine
