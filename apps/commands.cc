@@ -15,6 +15,7 @@ void add_commands(CLI::App& app, Context& context) {
   add_doctor(app, context);
   add_prepare(app, context);
   add_config(app, context);
+  add_plan(app, context);
   add_train(app, context);
   add_eval(app, context);
   add_export(app, context);

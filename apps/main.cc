@@ -60,9 +60,9 @@ int run(int argc, char** argv) {
       "sluice");
   app.set_version_flag("--version", "sluice " SLUICE_VERSION);
   app.footer(
-      "\nA first run: sluice doctor, sluice prepare, sluice train CONFIG, sluice export RUN_DIR OUT_DIR\n"
+      "\nA first run: sluice doctor, sluice prepare, sluice plan CONFIG, sluice train CONFIG, sluice export RUN_DIR OUT_DIR\n"
       "Exit codes: 0 done; 2 config or command line; 3 data; 4 model files; 5 host memory; 6 device memory; 7 disk or store;\n"
-      "8 loss or gradient not finite; 75 stopped by a signal, go on with --resume auto; 1 an error of sluice itself");
+      "8 loss or gradient not finite; 10 a goal is missed (plan); 75 stopped by a signal, go on with --resume auto; 1 an error of sluice itself");
   app.require_subcommand(1);
   sluice::apps::Context context;
   sluice::apps::add_commands(app, context);

@@ -69,30 +69,4 @@ void MetricsFile::append(const std::string& line) {
     base::fail(base::ErrorKind::disk, "cannot write {}: {}", path_, std::strerror(errno));
 }
 
-std::string memory_table(const engine::MemoryReport& memory, offload::Durable durable, offload::Placement overlap) {
-  std::string text = fmt::format("{:<6} {:<24} {:>12} {:>12}\n", "place", "purpose", "need", "have");
-  for (const char* place : {"gpu", "host", "disk"}) {
-    for (const auto& row : memory.rows)
-      if (row.place == place)
-        text += fmt::format("{:<6} {:<24} {:>12}{}\n", row.place, row.purpose, base::format_bytes(row.bytes),
-                            row.measured ? "               measured" : "");
-    const std::string name = place;
-    const uint64_t have = name == "gpu" ? memory.gpu_have : name == "host" ? memory.host_have : memory.disk_have;
-    text += fmt::format("{:<6} {:<24} {:>12} {:>12}\n", place, "total", base::format_bytes(total(memory.rows, place)),
-                        base::format_bytes(have));
-  }
-  switch (durable) {
-    case offload::Durable::step:
-      return text + (overlap == offload::Placement::forward || overlap == offload::Placement::spread
-                         ? "durable: step. Every step is committed in the forward of the next; a crash costs the step at work, and the one before "
-                           "until its line says committed. No undo yet."
-                         : "durable: step. Every step is committed; a crash costs the step at work. No undo yet.");
-    case offload::Durable::checkpoint:
-      return text + "durable: checkpoint. State lives in memory between commits; a crash costs all steps since the last commit.";
-    case offload::Durable::none:
-      return text + "durable: none. After a crash the run cannot be opened; only a clean exit keeps it.";
-  }
-  return text;
-}
-
 }  // namespace sluice::apps

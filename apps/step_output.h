@@ -1,4 +1,4 @@
-// What a training run tells about its steps: a line each, metrics.jsonl, and the memory table at the start.
+// What a training run tells about its steps: a line each, and metrics.jsonl.
 #pragma once
 #include <cstdio>
 #include <filesystem>
@@ -27,8 +27,5 @@ class MetricsFile {
   std::FILE* file_;
   std::string path_;
 };
-
-// gpu, host and disk: need by purpose, and have. Ends with what a crash costs.
-std::string memory_table(const engine::MemoryReport& memory, offload::Durable durable, offload::Placement overlap);
 
 }  // namespace sluice::apps

@@ -6,6 +6,7 @@
 
 #include "apps/command.h"
 #include "apps/logging.h"
+#include "apps/memory_report.h"
 #include "apps/progress.h"
 #include "apps/run_dir.h"
 #include "apps/run_watch.h"
@@ -16,6 +17,7 @@
 #include "base/trace.h"
 #include "base/units.h"
 #include "configs/explain.h"
+#include "engine/run_shape.h"
 
 namespace sluice::apps {
 namespace {
@@ -64,27 +66,13 @@ void check_trace(const std::string& file) {
 
 void print_memory(const engine::Trainer& trainer, const configs::RunConfig& config, bool exists) {
   engine::MemoryReport memory = trainer.memory();
-  const uint64_t need = disk_need(trainer.layout(), *config.storage.durable);
+  const uint64_t need = engine::disk_need(trainer.layout(), *config.storage.durable);
   memory.rows.push_back({"disk", "slots", need});
-  std::filesystem::path at = std::filesystem::absolute(config.storage.paths.empty() ? config.run.dir : config.storage.paths.front());
-  while (!std::filesystem::exists(at)) at = at.parent_path();
-  memory.disk_have = std::filesystem::space(at).available + (exists ? need : 0);
-  uint64_t trainable = 0;
-  for (const auto& block : trainer.layout().blocks())
-    for (const auto& tensor : block.tensors) trainable += tensor.trainable ? tensor.count : 0;
-  const offload::Placement overlap = *config.execution.overlap;
+  memory.disk_have = disk_available(config) + (exists ? need : 0);
   spdlog::info("{}", trainer.describe_device());
   if (!config.run.deterministic)
     spdlog::warn("run.deterministic is false: no two runs give the same bits, so equal results in every tier and after a resume are off");
-  spdlog::info("{} parameters, {} trainable; weights {}, state {}, overlap {}\n{}", trainer.layout().parameters(), trainable,
-               offload::to_string(*config.zero_optimization.offload_param.device),
-               offload::to_string(*config.zero_optimization.offload_optimizer.device), offload::to_string(overlap),
-               memory_table(memory, *config.storage.durable, overlap));
-  const bool guesses = overlap == offload::Placement::backward || overlap == offload::Placement::spread;
-  if (guesses && *config.storage.durable != offload::Durable::step)
-    spdlog::info("execution.overlap: without storage.durable \"step\" no spare of the old state is kept, so {} updates nothing before the "
-                 "gradient norm is known: it works as forward",
-                 offload::to_string(overlap));
+  spdlog::info("{}", memory_report(config, trainer.layout(), memory));
 }
 
 // metrics is opened later, when the lines of steps that were not committed have been cut.

@@ -11,7 +11,6 @@
 #include "engine/token_file.h"
 #include "gpu/cuda_device.h"
 #include "gpu/cuda_report.h"
-#include "offload/store_slot_file.h"
 
 namespace sluice::apps {
 
@@ -86,11 +85,12 @@ engine::TrainerOptions trainer_options(const configs::RunConfig& c) {
   o.sequence = static_cast<uint32_t>(c.data.sequence_length);
   o.micro_batch = static_cast<uint32_t>(c.micro_batch());
   o.accumulation = static_cast<uint32_t>(c.accumulation());
-  o.steps = c.steps.value();
+  o.steps = c.steps.value_or(0);
   o.seed = c.run.seed;
   o.eval_every = c.run.eval_every;
   o.commit_every = c.checkpoint.every;
-  o.lr = [scheduler = c.scheduler, base = c.optimizer.lr.value()](uint64_t step) { return configs::lr_at(scheduler, base, step - 1); };
+  if (c.optimizer.lr)  // a plan can do without
+    o.lr = [scheduler = c.scheduler, base = *c.optimizer.lr](uint64_t step) { return configs::lr_at(scheduler, base, step - 1); };
   o.optimizer = optimizer_options(c.optimizer);
   o.clip = c.gradient_clipping;
   o.skip_nonfinite = c.run.on_nonfinite == configs::OnNonFinite::skip;
@@ -105,10 +105,33 @@ engine::TrainerOptions trainer_options(const configs::RunConfig& c) {
   return o;
 }
 
-uint64_t disk_need(const offload::Layout& layout, offload::Durable durable) {
-  const offload::StoreGeometry geometry(layout);
-  const uint64_t slots = durable == offload::Durable::none ? 1 : 2;
-  return slots * geometry.slot().file_bytes + (geometry.base().extents == 0 ? 0 : geometry.base().file_bytes) + offload::kSuperBytes;
+void choose_threads(configs::RunConfig* c) {
+  if (c->machine.compute_threads) return;
+  if (c->machine.device == configs::DeviceType::cuda)  // not what this machine has: a run may go on on another one
+    return configs::choose_compute_threads(c, 1, "the GPU computes");
+  const auto threads = static_cast<uint32_t>(base::detect_topology().usable_cores());
+  configs::choose_compute_threads(c, threads, "the cores this process may use");
+}
+
+void choose_tiers(configs::RunConfig* c, const offload::ModelDesc& model, uint64_t gpu, uint64_t host) {
+  if (c->zero_optimization.offload_param.device && c->zero_optimization.offload_optimizer.device) return;
+  uint64_t parameters = 0;
+  for (const auto& block : model.blocks)
+    for (const auto& tensor : block.tensors) parameters += tensor.count();
+  // Compute weights, wire gradients and state; a fifth for activations and the head.
+  const uint64_t on_device = parameters * 16 * 6 / 5, in_ram = parameters * 14;
+  const auto reason = [&](const char* what) {
+    return fmt::format("{}: {} parameters take {} on the device ({} given) or {} in RAM ({} given)", what, parameters,
+                       base::format_bytes(on_device), base::format_bytes(gpu), base::format_bytes(in_ram), base::format_bytes(host));
+  };
+  const bool steps_on_disk = c->storage.durable == offload::Durable::step;
+  if (on_device <= gpu && !steps_on_disk) {
+    configs::choose_tiers(c, Tier::none, Tier::none, reason("fits the device"));
+  } else if (in_ram <= host) {
+    configs::choose_tiers(c, Tier::cpu, Tier::cpu, reason("fits RAM"));
+  } else {
+    configs::choose_tiers(c, Tier::nvme, Tier::nvme, reason("fits neither"));
+  }
 }
 
 namespace {
@@ -134,12 +157,7 @@ std::pair<uint64_t, uint64_t> memory_to_share(const configs::RunConfig& c) {
 
 void choose_open_values(configs::RunConfig* c) {
   choose_device(c);
-  if (!c->machine.compute_threads && c->machine.device == configs::DeviceType::cuda) {
-    configs::choose_compute_threads(c, 1, "the GPU computes");  // not what this machine has: a run may go on on another one
-  } else if (!c->machine.compute_threads) {
-    const auto threads = static_cast<uint32_t>(base::detect_topology().usable_cores());
-    configs::choose_compute_threads(c, threads, "the cores this process may use");
-  }
+  choose_threads(c);
   if (!c->steps && c->epochs) {
     const auto tokens = engine::TokenFile::open(c->data.train);
     const engine::Packing packing(tokens, {.seed = c->run.seed, .sequence = static_cast<uint32_t>(c->data.sequence_length), .shuffle = true});
@@ -148,25 +166,8 @@ void choose_open_values(configs::RunConfig* c) {
     configs::choose_steps(c, steps, fmt::format("{} epochs of {} samples", *c->epochs, packing.samples_per_epoch()));
   }
   if (c->zero_optimization.offload_param.device && c->zero_optimization.offload_optimizer.device) return;
-  const auto model = engine::describe(engine::read_hf_config(c->model.path), model_source(*c));
-  uint64_t parameters = 0;
-  for (const auto& block : model.blocks)
-    for (const auto& tensor : block.tensors) parameters += tensor.count();
   const auto [gpu, host] = memory_to_share(*c);
-  // Compute weights, wire gradients and state; a fifth for activations and the head.
-  const uint64_t on_device = parameters * 16 * 6 / 5, in_ram = parameters * 14;
-  const auto reason = [&](const char* what) {
-    return fmt::format("{}: {} parameters take {} on the device ({} given) or {} in RAM ({} given)", what, parameters,
-                       base::format_bytes(on_device), base::format_bytes(gpu), base::format_bytes(in_ram), base::format_bytes(host));
-  };
-  const bool steps_on_disk = c->storage.durable == offload::Durable::step;
-  if (on_device <= gpu && !steps_on_disk) {
-    configs::choose_tiers(c, Tier::none, Tier::none, reason("fits the device"));
-  } else if (in_ram <= host) {
-    configs::choose_tiers(c, Tier::cpu, Tier::cpu, reason("fits RAM"));
-  } else {
-    configs::choose_tiers(c, Tier::nvme, Tier::nvme, reason("fits neither"));
-  }
+  choose_tiers(c, engine::describe(engine::read_hf_config(c->model.path), model_source(*c)), gpu, host);
 }
 
 }  // namespace sluice::apps

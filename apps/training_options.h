@@ -10,13 +10,14 @@ engine::RuntimeOptions runtime_options(const configs::RunConfig& config);
 // Folders of slot files; empty: the store's own folder.
 std::vector<std::filesystem::path> storage_paths(const configs::RunConfig& config);
 offload::PlanOptions plan_options(const configs::RunConfig& config);  // tiers must be resolved
-// Everything that training needs must be resolved (tiers, steps, threads).
+// Everything that training needs must be resolved (tiers, steps, threads); for a plan, tiers are enough.
 engine::TrainerOptions trainer_options(const configs::RunConfig& config);
 
+// Compute threads that the config leaves open.
+void choose_threads(configs::RunConfig* config);
+// Tiers that it leaves open, by what fits into so many bytes.
+void choose_tiers(configs::RunConfig* config, const offload::ModelDesc& model, uint64_t gpu, uint64_t host);
 // Fills tiers, number of steps and compute threads that the config leaves open, by what the model, the data and the machine are.
 void choose_open_values(configs::RunConfig* config);
-
-// Bytes of storage: all slots of all trainable extents, and the frozen base.
-uint64_t disk_need(const offload::Layout& layout, offload::Durable durable);
 
 }  // namespace sluice::apps

@@ -44,7 +44,7 @@ Result sluice_command(const std::string& arguments) {
   return result;
 }
 
-constexpr const char* kCommands[] = {"doctor", "prepare", "config", "train", "eval", "export", "inspect"};
+constexpr const char* kCommands[] = {"doctor", "prepare", "config", "plan", "train", "eval", "export", "inspect"};
 
 TEST(Cli, HelpNamesEveryCommand) {
   const Result r = sluice_command("--help");

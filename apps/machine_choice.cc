@@ -1,0 +1,111 @@
+#include "apps/machine_choice.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "configs/machine_profile.h"
+#include "engine/machine_measure.h"
+#include "engine/runtime.h"
+#include "gpu/cuda_device.h"
+
+namespace sluice::apps {
+namespace {
+
+namespace fs = std::filesystem;
+using offload::Machine;
+
+fs::path existing(fs::path folder) {
+  folder = fs::absolute(folder);
+  while (!fs::exists(folder)) folder = folder.parent_path();
+  return folder;
+}
+
+engine::MeasureOptions measure_options(const configs::RunConfig& c, const engine::HfConfig& model) {
+  engine::MeasureOptions o;
+  o.directory = existing(c.storage.paths.empty() ? c.run.dir : c.storage.paths.front());
+  o.config = model;
+  o.schema = c.schema();
+  o.micro_batch = c.micro_batch();
+  o.sequence = c.data.sequence_length;
+  o.loss_chunk = static_cast<int64_t>(c.model.loss_chunk);
+  o.compute_threads = static_cast<int>(c.machine.compute_threads.value_or(0));
+  o.optimizer_threads = static_cast<int>(c.execution.optimizer_threads.value_or(0));
+  return o;
+}
+
+// A profile that cannot be kept costs a measurement the next time, nothing else.
+void keep(const Machine& machine, const fs::path& file) {
+  try {
+    std::error_code ignored;
+    fs::create_directories(file.parent_path(), ignored);
+    configs::write_machine(machine, file);
+    spdlog::info("measured this machine; the profile is in {}", file.string());
+  } catch (const base::Error& error) {
+    spdlog::warn("the profile of this machine is not kept: {}", error.what());
+  }
+}
+
+Machine measured_machine(const configs::RunConfig& config, const engine::HfConfig& model) {
+  const engine::MeasureOptions options = measure_options(config, model);
+  const std::string key = engine::machine_key(options);
+  const fs::path file =
+      profile_cache() / fmt::format("machine-{}.json", base::hash_hex(base::xxh3(key.data(), key.size())));
+  if (fs::exists(file)) {
+    try {
+      return configs::read_machine(file);
+    } catch (const base::Error& error) {
+      spdlog::warn("{}; measuring this machine again", error.what());
+    }
+  }
+  spdlog::info("measuring this machine (a few seconds, once)");
+  const Machine machine = engine::measure_machine(options);
+  keep(machine, file);
+  return machine;
+}
+
+}  // namespace
+
+fs::path profile_cache() {
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  const char* home = std::getenv("HOME");
+  if (cache != nullptr && *cache != '\0') return fs::path(cache) / "sluice";
+  return (home != nullptr && *home != '\0' ? fs::path(home) / ".cache" : fs::temp_directory_path()) /
+         "sluice";
+}
+
+Machine choose_machine(const std::string& name, const configs::RunConfig& config,
+                       const engine::HfConfig& model) {
+  if (!name.empty()) return configs::find_machine(name);
+  const auto device = config.machine.device;
+  if (device == configs::DeviceType::cuda || (!device && gpu::can_use_cuda().usable))
+    base::fail(base::ErrorKind::config,
+               "a CUDA device is not measured yet: name a profile with --machine, or set machine.device to \"cpu\"");
+  Machine machine = measured_machine(config, model);
+  const uint64_t gpu = config.memory.gpu.value_or(0), host = config.memory.host.value_or(0);
+  machine.gpu_bytes = engine::memory_budget(gpu, host);
+  machine.host_bytes = engine::memory_budget(host, gpu);
+  return machine;
+}
+
+Machine with_emulated_rates(Machine m, const configs::MachineOptions& options) {
+  const configs::LinkOptions& links = options.links;
+  double faster = 1;
+  const auto set = [&](double& rate, const std::optional<double>& wanted, bool disk) {
+    if (!wanted) return;
+    if (disk && rate > 0) faster = std::max(faster, *wanted / rate);
+    rate = *wanted;
+  };
+  set(m.disk_read, links.disk_read, true);
+  set(m.disk_write, links.disk_write, true);
+  m.disk_mixed = std::min(m.disk_mixed * faster, m.disk_read + m.disk_write);
+  set(m.h2d, links.h2d, false);
+  set(m.d2h, links.d2h, false);
+  set(m.compute, options.compute, false);
+  return m;
+}
+
+}  // namespace sluice::apps

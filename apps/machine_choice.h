@@ -1,0 +1,25 @@
+// Which machine a plan is for: a named profile, or this one, measured once and remembered.
+#pragma once
+#include <filesystem>
+#include <string>
+
+#include "configs/run_config.h"
+#include "engine/hf_config.h"
+#include "offload/machine.h"
+
+namespace sluice::apps {
+
+// Where measured profiles are kept: $XDG_CACHE_HOME/sluice, or ~/.cache/sluice.
+std::filesystem::path profile_cache();
+
+// `name`: a built-in machine or a file; empty: this machine. That is measured in a few seconds the first time
+// (a log line says so) and again when processor, cores, disk or the model's shapes change; memory sizes are
+// always those of now. Errors: config, disk.
+offload::Machine choose_machine(const std::string& name, const configs::RunConfig& config,
+                                const engine::HfConfig& model);
+
+// machine.links and machine.compute over the machine's own rates. Reads and writes together get faster with
+// the faster of them, and never more than their sum.
+offload::Machine with_emulated_rates(offload::Machine machine, const configs::MachineOptions& options);
+
+}  // namespace sluice::apps

@@ -1,0 +1,85 @@
+#include "apps/memory_report.h"
+
+#include <fmt/format.h>
+
+#include "base/units.h"
+
+namespace sluice::apps {
+namespace {
+
+using offload::Placement;
+
+std::string memory_table(const engine::MemoryReport& memory) {
+  std::string text = fmt::format("{:<6} {:<24} {:>12} {:>12}\n", "place", "purpose", "need", "have");
+  for (const char* place : {"gpu", "host", "disk"}) {
+    for (const auto& row : memory.rows)
+      if (row.place == place)
+        text += fmt::format("{:<6} {:<24} {:>12}               {}\n", row.place, row.purpose,
+                            base::format_bytes(row.bytes),
+                            row.measured    ? "measured"
+                            : row.estimated ? "estimated"
+                                            : "");
+    const std::string name = place;
+    const uint64_t have = name == "gpu"    ? memory.gpu_have
+                          : name == "host" ? memory.host_have
+                                           : memory.disk_have;
+    text += fmt::format("{:<6} {:<24} {:>12} {:>12}\n", place, "total",
+                        base::format_bytes(total(memory.rows, place)),
+                        have == 0 ? "?" : base::format_bytes(have));
+  }
+  return text;
+}
+
+// A guess needs a spare of the old state.
+std::string overlap_note(const configs::RunConfig& config) {
+  const Placement overlap = *config.execution.overlap;
+  const bool guesses = overlap == Placement::backward || overlap == Placement::spread;
+  if (!guesses || *config.storage.durable == offload::Durable::step) return "";
+  return fmt::format(
+      "\nexecution.overlap: without storage.durable \"step\" no spare of the old state is kept, so {} "
+      "updates nothing before the gradient "
+      "norm is known: it works as forward",
+      offload::to_string(overlap));
+}
+
+}  // namespace
+
+uint64_t disk_available(const configs::RunConfig& config) {
+  std::filesystem::path at =
+      std::filesystem::absolute(config.storage.paths.empty() ? config.run.dir : config.storage.paths.front());
+  while (!std::filesystem::exists(at)) at = at.parent_path();
+  return std::filesystem::space(at).available;
+}
+
+std::string crash_cost(const configs::RunConfig& config) {
+  const Placement overlap = *config.execution.overlap;
+  switch (*config.storage.durable) {
+    case offload::Durable::step:
+      return overlap == Placement::forward || overlap == Placement::spread
+                 ? "durable: step. Every step is committed in the forward of the next; a crash costs the "
+                   "step at work, and the one before "
+                   "until its line says committed. No undo yet."
+                 : "durable: step. Every step is committed; a crash costs the step at work. No undo yet.";
+    case offload::Durable::checkpoint:
+      return "durable: checkpoint. State lives in memory between commits; a crash costs all steps since the "
+             "last commit.";
+    case offload::Durable::none:
+      return "durable: none. After a crash the run cannot be opened; only a clean exit keeps it.";
+  }
+  return "";
+}
+
+std::string memory_report(const configs::RunConfig& config, const offload::Layout& layout,
+                          const engine::MemoryReport& memory) {
+  uint64_t trainable = 0;
+  for (const auto& block : layout.blocks())
+    for (const auto& tensor : block.tensors) trainable += tensor.trainable ? tensor.count : 0;
+  return fmt::format("{} parameters, {} trainable; weights {}, state {}, overlap {}\n{}{}{}",
+                     layout.parameters(), trainable,
+                     offload::to_string(*config.zero_optimization.offload_param.device),
+                     offload::to_string(*config.zero_optimization.offload_optimizer.device),
+                     offload::to_string(*config.execution.overlap), memory_table(memory), crash_cost(config),
+                     overlap_note(config));
+}
+
+}  // namespace sluice::apps

@@ -1,0 +1,23 @@
+// The memory of a run, for people: what `sluice plan` prints and `sluice train` starts with.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "configs/run_config.h"
+#include "engine/trainer.h"
+
+namespace sluice::apps {
+
+// Bytes that the folder of the store has free (or its nearest parent that exists).
+uint64_t disk_available(const configs::RunConfig& config);
+
+// "134515008 parameters, 134515008 trainable; weights nvme, state nvme, overlap forward" and the table: need
+// by purpose, and have (0: unknown). Ends with what a crash costs, and what follows from settings that do not
+// go together. Tiers, overlap and durable are resolved.
+std::string memory_report(const configs::RunConfig& config, const offload::Layout& layout,
+                          const engine::MemoryReport& memory);
+
+// "durable: step. Every step is committed; a crash costs ..."
+std::string crash_cost(const configs::RunConfig& config);
+
+}  // namespace sluice::apps

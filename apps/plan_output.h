@@ -1,0 +1,22 @@
+// A planned run as text and as JSON.
+#pragma once
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "apps/planned_run.h"
+
+namespace sluice::apps {
+
+// Memory table, step time and what binds it, busy shares, stalls, bytes, drive wear, length of the run,
+// goals.
+std::string plan_text(const PlannedRun& run);
+
+// Fixed names: fits, step_seconds, tokens_per_second, bottleneck, memory.{gpu,host,disk}.{need,have},
+// bytes_per_step.{disk_read,disk_write,h2d,d2h}. What is not known is null.
+nlohmann::ordered_json plan_json(const PlannedRun& run);
+
+// The resource that has most to do: "disk", "compute", ...
+std::string bottleneck(const PlannedRun& run);
+
+}  // namespace sluice::apps

@@ -1,0 +1,213 @@
+// sluice plan, as people run it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/apps/run_fixture.h"
+
+namespace sluice::apps {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+class PlanTest : public RunFixture {
+ protected:
+  void SetUp() override {
+    RunFixture::SetUp();
+    environment_["XDG_CACHE_HOME"] = at("cache");
+    write_all(at("big.json"), R"({"model": {"sizes": "Llama-3-70B"}, "data": {"sequence_length": 4096},
+      "gradient_accumulation_steps": 8, "train_micro_batch_size_per_gpu": 1, "storage": {"tbw": "1200TB"},
+      "zero_optimization": {"offload_param": {"device": "nvme"}, "offload_optimizer": {"device": "nvme"}}})");
+  }
+  // On a machine that is the same everywhere, unless `more` says otherwise.
+  ProgramResult plan(const std::string& config, const Words& set = {},
+                     const Words& more = {"--machine", "rtx4090-128g"}) const {
+    Words words{"plan", config};
+    for (const std::string& assignment : set) words.insert(words.end(), {"--set", assignment});
+    words.insert(words.end(), more.begin(), more.end());
+    return run(words);
+  }
+  json plan_json(const std::string& config, const Words& set = {}, int status = 0) const {
+    const ProgramResult r = plan(config, set, {"--machine", "rtx4090-128g", "--json"});
+    EXPECT_EQ(r.status, status) << r.err;
+    return json::parse(r.out);
+  }
+};
+
+TEST_F(PlanTest, JsonHasTheFixedNames) {
+  const json p = plan_json("big.json", {"memory.host=400GiB", "memory.gpu=64GiB"});
+  EXPECT_EQ(p.at("fits"), true);
+  EXPECT_GT(p.at("step_seconds").get<double>(), 100);
+  EXPECT_NEAR(p.at("tokens_per_second").get<double>(), 8 * 4096 / p.at("step_seconds").get<double>(), 1e-6);
+  EXPECT_EQ(p.at("bottleneck"), "disk");
+  for (const char* place : {"gpu", "host", "disk"})
+    EXPECT_GT(p.at("memory").at(place).at("need").get<uint64_t>(), 1u << 30) << place;
+  EXPECT_EQ(p.at("memory").at("host").at("have"), 400ull << 30);
+  EXPECT_TRUE(p.at("memory").at("disk").at("have").is_null());  // the disk of another machine
+  const double parameters = p.at("parameters");
+  EXPECT_NEAR(parameters, 70.55e9, 0.01e9);
+  const auto per_parameter = [&](const char* link) {
+    return p.at("bytes_per_step").at(link).get<double>() / parameters;
+  };
+  EXPECT_NEAR(per_parameter("disk_read"), 14, 0.1);
+  EXPECT_NEAR(per_parameter("disk_write"), 12, 0.1);
+  EXPECT_NEAR(per_parameter("h2d"), 4, 0.1);
+  EXPECT_NEAR(per_parameter("d2h"), 2, 0.1);
+  EXPECT_GT(p.at("drive").at("days_of_life").get<double>(), 1);
+  EXPECT_GT(p.at("device_limit_tokens").get<double>(), 8 * 4096);
+  EXPECT_EQ(p.at("machine").at("assumed"), true);
+}
+
+// Two seconds in all, of which most is the start of the program; counted in processor time, since tests run
+// beside each other.
+TEST_F(PlanTest, ABigModelIsPlannedInAMoment) {
+  rusage before{}, after{};
+  getrusage(RUSAGE_CHILDREN, &before);
+  plan_json("big.json", {"memory.host=400GiB", "memory.gpu=64GiB"});
+  getrusage(RUSAGE_CHILDREN, &after);
+  const auto seconds = [](const rusage& u) {
+    return static_cast<double>(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+           1e-6 * static_cast<double>(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+  };
+  EXPECT_LT(seconds(after) - seconds(before), 4);
+}
+
+TEST_F(PlanTest, ATrillionParametersPlanWithoutOverflow) {
+  write_all(
+      at("trillion.json"),
+      R"({"model": {"sizes": {"hidden_size": 24576, "intermediate_size": 98304, "num_hidden_layers": 104,
+    "num_attention_heads": 192, "num_key_value_heads": 192, "vocab_size": 128256}}, "train_micro_batch_size_per_gpu": 1,
+    "memory": {"host": "8TiB", "gpu": "160GiB"}, "data": {"sequence_length": 2048},
+    "zero_optimization": {"offload_param": {"device": "nvme"}, "offload_optimizer": {"device": "nvme"}}})");
+  const json p = plan_json("trillion.json");
+  EXPECT_GT(p.at("parameters").get<double>(), 0.95e12);
+  EXPECT_NEAR(p.at("memory").at("disk").at("need").get<double>(), 24 * p.at("parameters").get<double>(),
+              1e11);
+  EXPECT_NEAR(p.at("bytes_per_step").at("disk_write").get<double>(), 12 * p.at("parameters").get<double>(),
+              1e11);
+  EXPECT_GT(p.at("step_seconds").get<double>(), 4000);
+}
+
+TEST_F(PlanTest, WhatDoesNotFitNamesASettingThatDoes) {
+  const ProgramResult r =
+      plan("big.json", {"memory.gpu=64GiB"});  // all wire gradients stay on the host: 141 GB
+  EXPECT_EQ(r.status, 5);
+  EXPECT_THAT(r.err, HasSubstr("host needs"));
+  EXPECT_THAT(r.err, HasSubstr("would fit"));
+  EXPECT_EQ(plan_json("big.json", {"memory.gpu=64GiB"}, 5).at("fits"), false);
+  const ProgramResult gpu = plan("big.json", {"memory.host=400GiB"});
+  EXPECT_EQ(gpu.status, 6);
+  EXPECT_THAT(gpu.err, HasSubstr("gpu needs 57.9 GiB and has 22.0 GiB"));
+  EXPECT_THAT(gpu.err, HasSubstr("gradient_accumulation_steps = 1 (a smaller batch) would fit"));
+  const ProgramResult smaller =
+      plan("big.json", {"memory.host=400GiB", "execution.device_slots=1", "gradient_accumulation_steps=1"});
+  EXPECT_EQ(smaller.status, 0) << smaller.err;
+}
+
+TEST_F(PlanTest, GoalsAreMetOrMissed) {
+  ProgramResult r = plan("config.json", {"goals.step_seconds=100", "goals.max_hours=10"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_THAT(r.out, HasSubstr("goals.step_seconds met"));
+  r = plan("config.json", {"goals.disk_written=1MB"});
+  EXPECT_EQ(r.status, 10);
+  EXPECT_THAT(r.out, HasSubstr("goals.disk_written MISSED"));
+  r = plan("config.json", {"goals.eval_loss=2"});
+  EXPECT_EQ(r.status, 0);
+  EXPECT_THAT(r.out, HasSubstr("only training can tell"));
+}
+
+TEST_F(PlanTest, SweepsTakeAllCombinations) {
+  const ProgramResult r =
+      plan("config.json", {},
+           {"--machine", "rtx4090-64g", "--json", "--sweep", "gradient_accumulation_steps=[1,2]", "--sweep",
+            "zero_optimization.offload_optimizer.device=cpu", "--sweep",
+            "zero_optimization.offload_optimizer.device=nvme"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  const json rows = json::parse(r.out).at("sweep");
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_EQ(rows[1].at("set"),
+            (json{"gradient_accumulation_steps=1", "zero_optimization.offload_optimizer.device=nvme"}));
+  EXPECT_EQ(rows[3].at("tokens_per_step"), 2 * rows[1].at("tokens_per_step").get<double>());
+  EXPECT_GT(rows[1].at("bytes_per_step").at("disk_read"), rows[0].at("bytes_per_step").at("disk_read"));
+  const ProgramResult bad =
+      plan("config.json", {}, {"--machine", "rtx4090-64g", "--sweep", "data.sequence_length=[64,1]"});
+  EXPECT_EQ(bad.status, 0);
+  EXPECT_THAT(bad.out, HasSubstr("data.sequence_length = 1: not allowed"));
+}
+
+TEST_F(PlanTest, AFasterDiskIsAWhatIf) {
+  const json slow = plan_json("big.json", {"memory.host=400GiB", "memory.gpu=64GiB"});
+  const json fast =
+      plan_json("big.json", {"memory.host=400GiB", "memory.gpu=64GiB", "machine.links.disk_read=13GB/s",
+                             "machine.links.disk_write=6GB/s"});
+  EXPECT_NEAR(fast.at("bounds").at("disk").get<double>() / slow.at("bounds").at("disk").get<double>(), .5,
+              .01);
+  EXPECT_LT(fast.at("step_seconds").get<double>(), .75 * slow.at("step_seconds").get<double>());
+}
+
+TEST_F(PlanTest, WritesATrace) {
+  const ProgramResult r = plan("config.json", {}, {"--machine", "rtx4090-64g", "--trace", "trace.json"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  const json trace = json::parse(read_all(at("trace.json")));
+  int updates = 0;
+  for (const json& event : trace.at("traceEvents"))
+    updates += event.at("ph") == "X" && event.at("name").get<std::string>().starts_with("Update ");
+  EXPECT_GT(updates, 0);
+}
+
+// The table of a plan is the table of the run.
+TEST_F(PlanTest, MemoryIsThatOfTheRun) {
+  for (const Words& set : {Words{}, Words{"execution.overlap=none", "gradient_accumulation_steps=2"},
+                           Words{"zero_optimization.offload_param.device=cpu", "execution.keep_graphs=1",
+                                 "execution.overlap=spread"}}) {
+    const std::string before = succeed(train(set));
+    std::filesystem::remove_all(at("run"));
+    const ProgramResult r = plan("config.json", set);
+    EXPECT_EQ(r.status, 0) << r.err;
+    const auto rows = [](const std::string& text) {  // "place purpose ... need", but for what is estimated or
+                                                     // not the machine's
+      std::vector<std::string> found;
+      std::istringstream lines(text);
+      for (std::string line; std::getline(lines, line);)
+        if ((line.starts_with("gpu ") || line.starts_with("host ") || line.starts_with("disk ")) &&
+            line.find("total") == std::string::npos && line.find("temporaries") == std::string::npos)
+          found.push_back(line);
+      return found;
+    };
+    EXPECT_GE(rows(r.out).size(), 6u);
+    EXPECT_EQ(rows(r.out), rows(before));
+  }
+}
+
+TEST_F(PlanTest, ThisMachineIsMeasuredOnce) {
+  const ProgramResult first = plan("config.json", {}, {"--json"});
+  EXPECT_EQ(first.status, 0) << first.err;
+  EXPECT_THAT(first.err, HasSubstr("measuring this machine"));
+  const ProgramResult second = plan("config.json", {}, {"--json"});
+  EXPECT_THAT(second.err, testing::Not(HasSubstr("measuring")));
+  const double once = json::parse(first.out).at("step_seconds"),
+               again = json::parse(second.out).at("step_seconds");
+  EXPECT_NEAR(again / once, 1, 1e-4);  // the profile has six digits
+  EXPECT_EQ(json::parse(first.out).at("machine").at("assumed"), false);
+}
+
+TEST_F(PlanTest, BadInputIsRefused) {
+  expect_refused({"plan", "config.json", "--machine", "rtx4091"}, 2,
+                 {"neither a file nor a built-in machine", "rtx4090-64g"});
+  expect_refused({"plan", "config.json", "--machine", "h100", "--sweep", "steps"}, 2, {"write key=value"});
+  expect_refused({"plan", "config.json", "--machine", "h100", "--set", "model.path=null", "--set",
+                  "model.sizes=Llama-9"},
+                 2, {"Llama-3.1-8B"});
+  expect_refused({"plan", "config.json", "--machine", "h100", "--set", "model.path=null", "--set",
+                  "model.sizes={\"hidden_size\":64}"},
+                 2, {"model.sizes: the key intermediate_size is missing"});
+  expect_refused({"plan", "big.json", "--machine", "h100", "--set", "model.family=gpt2"}, 2,
+                 {"llama and mistral"});
+  expect_refused({"train", "big.json"}, 2, {"can only be planned"});
+}
+
+}  // namespace
+}  // namespace sluice::apps
