@@ -80,6 +80,14 @@ void ignore(cudaError_t error) noexcept {
   if (error != cudaSuccess) (void)cudaGetLastError();
 }
 
+void quietly(const std::function<void()>& work) noexcept {
+  try {
+    work();
+  } catch (...) {
+    (void)cudaGetLastError();
+  }
+}
+
 namespace {
 
 // LibTorch's messages go on with advice for Python and a stack.

@@ -27,6 +27,8 @@ void check(cudaError_t error, const char* call, const std::string& details);
 
 // In destructors: takes the error out of the state, says nothing.
 void ignore(cudaError_t error) noexcept;
+// The same for LibTorch's calls, which throw: on a lost device nothing can be given back, and the first error is already on its way.
+void quietly(const std::function<void()>& work) noexcept;
 
 // Runs LibTorch or CUDA work; exceptions of LibTorch become base::Error with the state cleared, others pass.
 void translate_errors(const std::function<void()>& work);

@@ -48,9 +48,11 @@ class CudaDevice final : public Device {
   // What is still cached goes back, so that the next device of the process finds the memory. cuBLAS's workspaces are LibTorch's
   // tensors too, kept for the process: the next device is to count them as its own.
   ~CudaDevice() override {
-    at::cuda::clearCublasWorkspaces();
-    allocator::setMemoryFraction(1.0, index_of());
-    allocator::emptyCache();
+    cuda::quietly([this] {
+      at::cuda::clearCublasWorkspaces();
+      allocator::setMemoryFraction(1.0, index_of());
+      allocator::emptyCache();
+    });
   }
 
   std::string describe() const override { return name_; }

@@ -55,11 +55,13 @@ CudaBuffer::CudaBuffer(std::shared_ptr<Shared> shared, size_t bytes, const std::
 }
 
 CudaBuffer::~CudaBuffer() {
-  const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(shared_->options.index));
-  ignore(cudaFree(data_));
+  quietly([this] {
+    const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(shared_->options.index));
+    ignore(cudaFree(data_));
+  });
   shared_->arenas -= size_;
   charge_.release();
-  shared_->limit_temporaries();
+  quietly([this] { shared_->limit_temporaries(); });
 }
 
 CudaRegistration::CudaRegistration(std::shared_ptr<Shared> shared, std::span<std::byte> range) : shared_(std::move(shared)) {
@@ -81,8 +83,10 @@ CudaRegistration::CudaRegistration(std::shared_ptr<Shared> shared, std::span<std
 }
 
 CudaRegistration::~CudaRegistration() {
-  const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(shared_->options.index));
-  ignore(cudaDeviceSynchronize());
+  quietly([this] {
+    const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(shared_->options.index));
+    ignore(cudaDeviceSynchronize());
+  });
   release();
 }
 

@@ -65,7 +65,7 @@ TEST_F(GpuMath, FusedAttentionFollowsTheCpusWholeAndPacked) {
     for (const AttentionShape& shape : {grouped, plain})
       for (const Pieces& pieces : {Pieces{{0}, {0}}, Pieces{{0, 1, 200}, {0, 300, 301}}, many}) {
         const AttentionOutcome cpu = attend(at::kCPU, type, shape, pieces, 512), gpu = attend(kGpu, type, shape, pieces, 512);
-        const double tolerance = type == at::kFloat ? 1e-5 : 1e-2;
+        const double tolerance = type == at::kFloat ? 1e-4 : 2e-2;  // the fused kernels round probabilities too
         EXPECT_LT(relative_error(gpu.out.cpu(), cpu.out), tolerance);
         EXPECT_LT(relative_error(gpu.dq.cpu(), cpu.dq), tolerance);
         EXPECT_LT(relative_error(gpu.dk.cpu(), cpu.dk), tolerance);
@@ -94,8 +94,8 @@ TEST_F(GpuMath, AModelsLossAndGradientsFollowTheCpus) {
     gpu.to(kGpu);
     const MicroBatch batch = random_batch(tiny_config(), 2, 96, {{0, 40}, {0}}, 5);
     const double cpu_loss = cpu.step({.batches = {batch, batch}}), gpu_loss = gpu.step({.batches = {on_gpu(batch), on_gpu(batch)}});
-    const double tolerance = type == at::kFloat ? 1e-4 : 3e-2;
-    EXPECT_NEAR(gpu_loss / cpu_loss, 1, tolerance);
+    const double tolerance = type == at::kFloat ? 1e-4 : 6e-2;
+    EXPECT_NEAR(gpu_loss / cpu_loss, 1, type == at::kFloat ? 1e-5 : 1e-2);
     const auto expected = cpu.gradients(), got = gpu.gradients();
     double worst = 0;
     for (const auto& [name, gradient] : expected) {

@@ -165,6 +165,11 @@ TEST(CudaErrors, LibTorchsErrorsAreTranslated) {
   EXPECT_THROW(cuda::translate_errors([] { throw std::runtime_error("another"); }), std::runtime_error);
 }
 
+TEST(CudaErrors, NothingLeavesADestructor) {
+  cuda::quietly([] { TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory"); });
+  cuda::quietly([] { fail(ErrorKind::bug, "ours"); });
+}
+
 TEST(CudaErrors, WithoutADeviceItSaysWhy) {
   const CudaUse use = can_use_cuda();
   if (use.usable) GTEST_SKIP() << "there is a device: " << use.reason;
