@@ -46,6 +46,7 @@ void add_prepare(CLI::App& app, Context& context);
 void add_train(CLI::App& app, Context& context);
 void add_eval(CLI::App& app, Context& context);
 void add_export(CLI::App& app, Context& context);
+void add_init(CLI::App& app, Context& context);
 void add_inspect(CLI::App& app, Context& context);
 void add_report(CLI::App& app, Context& context);
 void add_doctor(CLI::App& app, Context& context);

@@ -49,21 +49,35 @@ void keep(const Machine& machine, const fs::path& file) {
   }
 }
 
+fs::path profile_of(const engine::MeasureOptions& options) {
+  const std::string key = engine::machine_key(options);
+  return profile_cache() / fmt::format("machine-{}.json", base::hash_hex(base::xxh3(key.data(), key.size())));
+}
+
+std::optional<Machine> kept_profile(const fs::path& file) {
+  if (!fs::exists(file)) return std::nullopt;
+  try {
+    return configs::read_machine(file);
+  } catch (const base::Error& error) {
+    spdlog::warn("{}; it is left out", error.what());
+    return std::nullopt;
+  }
+}
+
 Machine measured_machine(const configs::RunConfig& config, const engine::HfConfig& model) {
   const engine::MeasureOptions options = measure_options(config, model);
-  const std::string key = engine::machine_key(options);
-  const fs::path file =
-      profile_cache() / fmt::format("machine-{}.json", base::hash_hex(base::xxh3(key.data(), key.size())));
-  if (fs::exists(file)) {
-    try {
-      return configs::read_machine(file);
-    } catch (const base::Error& error) {
-      spdlog::warn("{}; measuring this machine again", error.what());
-    }
-  }
+  const fs::path file = profile_of(options);
+  if (const auto kept = kept_profile(file)) return *kept;
   spdlog::info("measuring this machine (a few seconds, once)");
   const Machine machine = engine::measure_machine(options);
   keep(machine, file);
+  return machine;
+}
+
+Machine with_memory(Machine machine, const configs::RunConfig& config) {
+  const uint64_t gpu = config.memory.gpu.value_or(0), host = config.memory.host.value_or(0);
+  machine.gpu_bytes = engine::memory_budget(gpu, host);
+  machine.host_bytes = engine::memory_budget(host, gpu);
   return machine;
 }
 
@@ -84,11 +98,14 @@ Machine choose_machine(const std::string& name, const configs::RunConfig& config
   if (device == configs::DeviceType::cuda || (!device && gpu::can_use_cuda().usable))
     base::fail(base::ErrorKind::config,
                "a CUDA device is not measured yet: name a profile with --machine, or set machine.device to \"cpu\"");
-  Machine machine = measured_machine(config, model);
-  const uint64_t gpu = config.memory.gpu.value_or(0), host = config.memory.host.value_or(0);
-  machine.gpu_bytes = engine::memory_budget(gpu, host);
-  machine.host_bytes = engine::memory_budget(host, gpu);
-  return machine;
+  return with_memory(measured_machine(config, model), config);
+}
+
+std::optional<Machine> known_machine(const configs::RunConfig& config, const engine::HfConfig& model) {
+  if (config.machine.device == configs::DeviceType::cuda) return std::nullopt;
+  const auto kept = kept_profile(profile_of(measure_options(config, model)));
+  if (!kept) return std::nullopt;
+  return with_memory(*kept, config);
 }
 
 Machine with_emulated_rates(Machine m, const configs::MachineOptions& options) {

@@ -1,6 +1,7 @@
 // Which machine a plan is for: a named profile, or this one, measured once and remembered.
 #pragma once
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "configs/run_config.h"
@@ -17,6 +18,9 @@ std::filesystem::path profile_cache();
 // always those of now. Errors: config, disk.
 offload::Machine choose_machine(const std::string& name, const configs::RunConfig& config,
                                 const engine::HfConfig& model);
+
+// This machine's profile when it has been measured already (by `sluice plan`); memory sizes are those of now. Never measures.
+std::optional<offload::Machine> known_machine(const configs::RunConfig& config, const engine::HfConfig& model);
 
 // machine.links and machine.compute over the machine's own rates. Reads and writes together get faster with
 // the faster of them, and never more than their sum.

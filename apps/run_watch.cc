@@ -21,7 +21,7 @@ std::vector<RunEvent> RunWatch::step(const engine::StepReport& report) {
                                       ? "planned"
                                       : fmt::format("in the first {} steps", offload::LaneDriftWatch::kStart),
                                   drift.cause)});
-  if (report.skipped) return events;
+  if (report.skipped || report.timing_only) return events;
   if (auto text = loss_.add(report.loss)) events.push_back({report.step, "outlier", *text});
   if (auto text = norm_.add(report.grad_norm)) events.push_back({report.step, "outlier", *text});
   return events;

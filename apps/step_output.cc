@@ -29,28 +29,31 @@ double tokens_per_second(const engine::StepReport& s) { return s.seconds > 0 ? s
 }  // namespace
 
 std::string step_line(const engine::StepReport& s) {
-  return fmt::format("step {}/{}  loss {:.4f}  lr {:.2e}  grad_norm {:.3f}  clip_coef {:.3f}  {:.0f} tokens/s  {:.2f} s  "
-                     "disk {:.2f} read {:.2f} write  copy {:.2f} GB/s  eta {}{}{}{}",
-                     s.step, s.steps, s.loss, s.lr, s.grad_norm, s.clip, tokens_per_second(s), s.seconds, rate(disk_read(s), s),
+  const std::string numbers = s.timing_only ? "timing only" : fmt::format("loss {:.4f}  lr {:.2e}  grad_norm {:.3f}  clip_coef {:.3f}", s.loss, s.lr,
+                                                                          s.grad_norm, s.clip);
+  return fmt::format("step {}/{}  {}  {:.0f} tokens/s  {:.2f} s  disk {:.2f} read {:.2f} write  copy {:.2f} GB/s  eta {}{}{}{}", s.step, s.steps,
+                     numbers, tokens_per_second(s), s.seconds, rate(disk_read(s), s),
                      rate(disk_write(s), s), rate(h2d(s) + d2h(s), s), base::format_duration(s.eta_seconds),
                      s.skipped ? "  SKIPPED: not finite" : "", s.redone ? "  redone" : "", s.committed ? "  committed" : "");
 }
 
-std::string metrics_line(const engine::StepReport& s) {
+std::string metrics_line(const engine::StepReport& s, std::optional<double> predicted) {
+  using Json = nlohmann::ordered_json;
+  const auto number = [&](double value) { return s.timing_only ? Json(nullptr) : Json(value); };
   nlohmann::ordered_json stall = nlohmann::ordered_json::object();
   stall["compute"] = s.stats.compute_stall;
   for (size_t lane = 0; lane < offload::kLanes; ++lane)
     if (s.stats.stall_by_lane[lane] > 0) stall[offload::to_string(static_cast<Lane>(lane))] = s.stats.stall_by_lane[lane];
   const nlohmann::ordered_json line{
       {"step", s.step},
-      {"loss", s.loss},
+      {"loss", number(s.loss)},
       {"lr", s.lr},
-      {"grad_norm", s.grad_norm},
-      {"clip_coef", s.clip},
+      {"grad_norm", number(s.grad_norm)},
+      {"clip_coef", number(s.clip)},
       {"tokens", s.tokens},
       {"tokens_per_s", tokens_per_second(s)},
       {"step_seconds", s.seconds},
-      {"predicted_seconds", nullptr},  // no simulator yet
+      {"predicted_seconds", predicted ? Json(*predicted) : Json(nullptr)},
       {"stall", stall},
       {"bytes", {{"disk_read", disk_read(s)}, {"disk_write", disk_write(s)}, {"h2d", h2d(s)}, {"d2h", d2h(s)}}},
       {"skipped", s.skipped},

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "engine/trainer.h"
@@ -12,7 +13,8 @@ namespace sluice::apps {
 std::string step_line(const engine::StepReport& step);
 
 // The same step as one line of metrics.jsonl (names: docs/design.md).
-std::string metrics_line(const engine::StepReport& step);
+// predicted: seconds of a step; none: no plan was made.
+std::string metrics_line(const engine::StepReport& step, std::optional<double> predicted);
 
 // Appends whole lines. Thread-safe by the caller. Error(disk).
 class MetricsFile {

@@ -6,7 +6,10 @@
 
 #include "apps/command.h"
 #include "apps/logging.h"
+#include "apps/machine_choice.h"
 #include "apps/memory_report.h"
+#include "apps/overlap_choice.h"
+#include "apps/planned_run.h"
 #include "apps/progress.h"
 #include "apps/run_dir.h"
 #include "apps/run_watch.h"
@@ -76,7 +79,8 @@ void print_memory(const engine::Trainer& trainer, const configs::RunConfig& conf
 }
 
 // metrics is opened later, when the lines of steps that were not committed have been cut.
-engine::TrainerEvents make_events(const configs::RunConfig& config, std::optional<MetricsFile>& metrics, Progress& progress, RunWatch& watch) {
+engine::TrainerEvents make_events(const configs::RunConfig& config, std::optional<MetricsFile>& metrics, Progress& progress, RunWatch& watch,
+                                  std::optional<double> predicted) {
   engine::TrainerEvents events;
   const auto tell = [&](const std::vector<RunEvent>& found) {
     for (const RunEvent& event : found) {
@@ -88,8 +92,8 @@ engine::TrainerEvents make_events(const configs::RunConfig& config, std::optiona
       }
     }
   };
-  events.on_step = [&, tell](const engine::StepReport& step) {
-    metrics->append(metrics_line(step));
+  events.on_step = [&, tell, predicted](const engine::StepReport& step) {
+    metrics->append(metrics_line(step, predicted));
     if (step.step % std::max<uint64_t>(1, config.run.log_every) == 0 || step.step == step.steps || step.skipped)
       spdlog::info("{}", step_line(step));
     tell(watch.step(step));
@@ -137,6 +141,10 @@ void start(engine::Trainer& trainer, const RunDir& run, const configs::RunConfig
 
 int finish(const Options& options, const configs::RunConfig& config, const engine::RunOutcome& outcome) {
   if (options.json) print_json(config, outcome);
+  if (config.machine.compute) {
+    spdlog::info("timed {} steps; nothing was computed or committed", outcome.meta.step);
+    return outcome.stopped ? static_cast<int>(ErrorKind::interrupted) : 0;
+  }
   if (outcome.stopped) {
     const bool kept = *config.storage.durable != offload::Durable::none;
     spdlog::info("stopped after step {} of {}{}; go on with --resume auto", outcome.meta.step, *config.steps,
@@ -157,12 +165,32 @@ configs::RunConfig read(const Options& options) {
   return config;
 }
 
+// What a plan says of the run, where this machine has been measured. Chooses the overlap that is left open.
+std::optional<PlannedRun> plan_ahead(configs::RunConfig& config, engine::TrainerOptions& trainer) {
+  const engine::HfConfig model = model_of(config);
+  const std::optional<offload::Machine> machine = known_machine(config, model);
+  if (!machine) return std::nullopt;
+  if (configs::origin_of(config, "execution.overlap").kind == configs::Origin::Kind::derived) {
+    const OverlapChoice choice = choose_overlap(config, model, *machine);
+    configs::choose_overlap(&config, choice.placement, choice.reason);
+    trainer = trainer_options(config);
+    trainer.guess_limit = choice.guess_limit;
+    spdlog::info("execution.overlap: {} ({})", offload::to_string(choice.placement), choice.reason);
+  }
+  PlannedRun planned = plan_config(config, model, *machine, {});
+  spdlog::info("a step is predicted to take {:.3g} s", planned.plan.simulation.step_seconds);
+  return planned;
+}
+
 int run_train(const Options& options) {
-  const configs::RunConfig config = read(options);
+  configs::RunConfig config = read(options);
   const RunDir run(config.run.dir);
   const bool exists = run.has_store();
   if (exists && options.resume.empty())
     base::fail(ErrorKind::config, "there is already a run in {}. Go on with it with --resume auto, or choose another run.dir",
+               config.run.dir.string());
+  if (exists && config.machine.compute)
+    base::fail(ErrorKind::config, "machine.compute is timing only and would write over the run in {}; give it a run.dir of its own",
                config.run.dir.string());
   if (!exists && !options.resume.empty() && options.resume != "auto")
     base::fail(ErrorKind::config, "--resume {}: there is no run in it", options.resume);
@@ -175,10 +203,12 @@ int run_train(const Options& options) {
 
   Progress progress;
   std::optional<MetricsFile> metrics;
-  RunWatch watch;
   engine::TrainerOptions trainer_options_ = trainer_options(config);
+  const std::optional<PlannedRun> planned = plan_ahead(config, trainer_options_);
+  RunWatch watch(planned ? planned->plan.simulation.busy : std::array<double, offload::kLanes>{});
+  const std::optional<double> predicted = planned ? std::optional(planned->plan.simulation.step_seconds) : std::nullopt;
   trainer_options_.runtime.queue.strict = trainer_options_.store.strict = options.strict;
-  engine::Trainer trainer(trainer_options_, make_events(config, metrics, progress, watch));
+  engine::Trainer trainer(trainer_options_, make_events(config, metrics, progress, watch, predicted));
   print_memory(trainer, config, exists);
   start(trainer, run, config, stored);
   metrics.emplace(run.metrics_file());

@@ -98,6 +98,7 @@ engine::TrainerOptions trainer_options(const configs::RunConfig& c) {
   o.wire = c.communication_data_type.value();
   o.plan = plan_options(c);
   o.pinned = c.memory.pinned.value_or(0);
+  o.emulated_compute = c.machine.compute.value_or(0);
   o.store.run_dir = c.run.dir;
   o.store.paths = storage_paths(c);
   o.store.durable = c.storage.durable.value();

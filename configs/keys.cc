@@ -193,7 +193,7 @@ void add_machine(Table& t) {
   t.add("machine.links.d2h", link, FIELD(machine.links.d2h), "emulated: copies from the device");
   t.add("machine.links.disk_read", link, FIELD(machine.links.disk_read), "emulated: disk reads");
   t.add("machine.links.disk_write", link, FIELD(machine.links.disk_write), "emulated: disk writes");
-  t.add("machine.compute", maybe(rate("FLOP/s")), FIELD(machine.compute), "emulated: computation (`sluice plan` only for now)");
+  t.add("machine.compute", maybe(rate("FLOP/s")), FIELD(machine.compute), "emulated: computation; timing only: nothing is computed, nothing is committed");
   t.add("execution.overlap",
         or_auto(choice<Placement>({{"none", Placement::none},
                                    {"forward", Placement::forward},

@@ -181,8 +181,10 @@ void resolve_execution(RunConfig* config) {
     execution.boundaries = Boundaries::gpu;
     derive(config, "execution.boundaries", "the only place for now");
   }
-  if (machine.compute && !config->only_planned)
-    refuse(*config, "machine.compute", "an emulated rate does not run yet; `sluice plan` takes it");
+  if (machine.compute && !config->only_planned && machine.device == DeviceType::cuda)
+    refuse(*config, "machine.compute", "an emulated rate is for the emulated device; set machine.device to \"cpu\"");
+  if (machine.compute && config->run.eval_every > 0)
+    refuse(*config, "machine.compute", "an emulated rate computes nothing, so there is nothing to evaluate; leave run.eval_every out");
   if (execution.boundaries != Boundaries::gpu)
     refuse(*config, "execution.boundaries", "does not run yet; take \"gpu\" or \"auto\"");
 }
@@ -294,6 +296,12 @@ void choose_compute_threads(RunConfig* config, uint32_t threads, const std::stri
   if (config->machine.compute_threads) return;
   config->machine.compute_threads = threads;
   config->origins["machine.compute_threads"] = {Origin::Kind::chosen, "chosen: " + reason};
+}
+
+void choose_overlap(RunConfig* config, offload::Placement placement, const std::string& reason) {
+  if (origin_of(*config, "execution.overlap").kind != Origin::Kind::derived) return;
+  config->execution.overlap = placement;
+  config->origins["execution.overlap"] = {Origin::Kind::chosen, "chosen: " + reason};
 }
 
 }  // namespace sluice::configs

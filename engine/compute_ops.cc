@@ -17,7 +17,12 @@ ComputeOps::ComputeOps(Model& model, const StepShape& shape, StepBuffers& buffer
       buffers_(buffers),
       options_(options),
       head_(static_cast<uint32_t>(shape.layout().blocks().size() - 1)),
-      graphs_(size_t{options.keep_graphs} * shape.options().micro_batches) {}
+      emulated_(options.flops_per_s),
+      graphs_(size_t{options.keep_graphs} * shape.options().micro_batches) {
+  if (!emulated_.limited()) return;
+  for (const Ring ring : {Ring::grad_layer, Ring::grad_big})
+    for (uint32_t i = 0; i < shape.ring_size(ring); ++i) buffers.whole(ring, i).zero_();
+}
 
 void ComputeOps::enqueue(const offload::OpRun& run, Step& step, gpu::Stream& stream) {
   const auto micro = static_cast<uint32_t>(run.op().micro);
@@ -27,6 +32,7 @@ void ComputeOps::enqueue(const offload::OpRun& run, Step& step, gpu::Stream& str
     std::memcpy(host, ids.data(), ids.size() * sizeof(int64_t));
     stream.copy_in(static_cast<std::byte*>(buffers_.tokens(micro).data_ptr()), host, ids.size() * sizeof(int64_t));
   }
+  if (emulated_.limited()) return stream.enqueue([this, flops = options_.flops(run.op())] { emulated_.pass(flops); });
   stream.enqueue([this, run, &step] {
     switch (run.op().kind) {
       case OpKind::forward: return forward(run, step);
@@ -42,7 +48,7 @@ void ComputeOps::enqueue(const offload::OpRun& run, Step& step, gpu::Stream& str
 
 void ComputeOps::loss_done(const offload::OpRun& run, Step& step) const {
   const auto micro = static_cast<uint32_t>(run.op().micro);
-  step.losses[micro] = *buffers_.host_loss(run.period, micro);
+  step.losses[micro] = emulated_.limited() ? 0 : *buffers_.host_loss(run.period, micro);
 }
 
 BlockWeights ComputeOps::weights(const offload::OpRun& run, uint32_t block, bool with_gradient) const {

@@ -1,8 +1,10 @@
 // Forward, Loss and Backward operations: the model's math on the buffers of a step, on the compute stream.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <vector>
 
+#include "base/link.h"
 #include "engine/model.h"
 #include "engine/step.h"
 #include "engine/step_buffers.h"
@@ -17,6 +19,9 @@ class ComputeOps {
     uint32_t keep_graphs = 0;      // last layers whose graph stays from forward to backward
     bool training = true;
     uint32_t lowest_trainable = 0; // block; no gradient goes below it
+    // Timing only: operations take their FLOP at this rate, nothing is computed, losses and gradients are 0. 0: the real thing.
+    double flops_per_s = 0;
+    std::function<double(const offload::Op&)> flops;
   };
   ComputeOps(Model& model, const StepShape& shape, StepBuffers& buffers, const Options& options);
 
@@ -37,6 +42,7 @@ class ComputeOps {
   StepBuffers& buffers_;
   const Options options_;
   const uint32_t head_;              // block number
+  base::Link emulated_;
   std::vector<LayerGraph> graphs_;   // kept: [block - first kept][micro]
 };
 

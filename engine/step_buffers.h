@@ -28,6 +28,8 @@ class StepBuffers {
   std::byte* weights_home(uint32_t tile) const;  // null when the tile has none
   std::byte* state_home(uint32_t tile) const;
 
+  // A device buffer with all its elements.
+  at::Tensor whole(offload::Ring ring, uint32_t buffer) const { return slots_[static_cast<size_t>(ring)].at(buffer); }
   // Device weights of a block in a ring slot or, for tier none, resident.
   at::Tensor slot(offload::Ring ring, uint32_t buffer, uint32_t block) const;
   at::Tensor resident(uint32_t block) const { return resident_[block]; }

@@ -113,7 +113,7 @@ void StepHandlers::after_gate(uint64_t period) {
 }
 
 void StepHandlers::flush(Step& s) {
-  if (s.skipped || s.redo) return;
+  if (s.skipped || s.redo || options_.timing_only) return;
   for (uint32_t tile = 0; tile < shape_.layout().tiles().size(); ++tile) {
     if (!shape_.layout().tiles()[tile].trainable) continue;
     store_.set_hash(tile, offload::Part::weights, s.hashes[2 * tile]);
@@ -123,7 +123,7 @@ void StepHandlers::flush(Step& s) {
 }
 
 void StepHandlers::publish(Step& s) {
-  if (s.number == 0 || s.redo) return;
+  if (s.number == 0 || s.redo || options_.timing_only) return;
   if (s.skipped) {
     store_.skip(s.meta);
   } else {

@@ -27,6 +27,7 @@ class StepHandlers : public offload::OpHandlers {
   struct Options {
     bool alternate_slots = false;  // durable: step. Each committed step leaves the published slot for the other one
     bool commits = false;          // the plan publishes
+    bool timing_only = false;      // it only goes through the motions: nothing may be published
   };
   StepHandlers(const StepShape& shape, ComputeOps& compute, TransferOps& transfer, UpdateOps* update, offload::Store& store,
                StepSource& source, const Options& options);

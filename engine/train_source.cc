@@ -65,7 +65,8 @@ void TrainSource::end(const Step& step) {
   report.clip = step.clip;
   report.skipped = step.skipped;
   report.redone = step.redone;
-  report.committed = options_.store.durable == offload::Durable::step;
+  report.timing_only = options_.emulated_compute > 0;
+  report.committed = options_.store.durable == offload::Durable::step && !report.timing_only;
   {
     const std::lock_guard lock(mutex_);
     report.seconds = seconds_since(last_end_);

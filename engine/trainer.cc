@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "engine/dry_run.h"
 #include "engine/evaluator.h"
+#include "engine/flops.h"
 #include "engine/fused_attention.h"
 #include "engine/memory_load.h"
 #include "engine/model_source.h"
@@ -35,6 +36,7 @@ struct Trainer::Impl {
   Impl(const TrainerOptions& o, const TrainerEvents& e);
   uint32_t lowest() const;
   bool commits_steps() const { return options.store.durable == Durable::step; }
+  bool timing_only() const { return options.emulated_compute > 0; }
   void check_budgets() const;
   void load();
   RunOutcome run(base::Trace* trace);
@@ -132,9 +134,13 @@ void Trainer::Impl::load() {
   load_homes(shape, *buffers, *store, published, runtime, [&](uint64_t done, uint64_t total) {
     if (events.on_progress) events.on_progress("loading weights and state into memory", done, total);
   });
-  compute = std::make_unique<ComputeOps>(
-      *setup.model, shape, *buffers,
-      ComputeOps::Options{.keep_graphs = plan_options_.keep_graphs, .training = true, .lowest_trainable = lowest()});
+  ComputeOps::Options math{.keep_graphs = plan_options_.keep_graphs, .training = true, .lowest_trainable = lowest()};
+  if (timing_only()) {
+    math.flops_per_s = options.emulated_compute;
+    math.flops = [flops = StepFlops{setup.layout, setup.reader.config(), options.micro_batch, options.sequence, math.keep_graphs}](
+                     const offload::Op& op) { return flops.of(op); };
+  }
+  compute = std::make_unique<ComputeOps>(*setup.model, shape, *buffers, math);
   transfer = std::make_unique<TransferOps>(shape, *buffers, *store, *runtime.queue);
   if (shape.state_on_device() && runtime.update)
     device_update = std::make_unique<DeviceUpdate>(*runtime.update, buffers->leaf_sums(), buffers->host_leaf_sums());
@@ -145,7 +151,7 @@ void Trainer::Impl::load() {
   source = std::make_unique<TrainSource>(options, train_data, store->meta(), events);
   handlers = std::make_unique<StepHandlers>(
       shape, *compute, *transfer, update.get(), *store, *source,
-      StepHandlers::Options{.alternate_slots = commits_steps(), .commits = commits_steps()});
+      StepHandlers::Options{.alternate_slots = commits_steps() && !timing_only(), .commits = commits_steps(), .timing_only = timing_only()});
   handlers->set_skipped(store->meta().skipped);
   handlers->set_newest({.read = published, .write = target});
   evaluator = std::make_unique<Evaluator>(runtime, *setup.model, shape, *buffers, *store, eval_plan);
@@ -171,7 +177,7 @@ RunOutcome Trainer::Impl::run(base::Trace* trace) {
   offload::StepMeta meta = store->meta();
   while (meta.step < options.steps && !source->stop_requested()) {
     meta = runner.run(meta, segment_end(meta.step));
-    if (!commits_steps() && (meta.step == options.steps || source->stop_requested() ||
+    if (!commits_steps() && !timing_only() && (meta.step == options.steps || source->stop_requested() ||
                              (options.commit_every != 0 && meta.step % options.commit_every == 0)))
       commit_memory(meta);
     if (eval_data && options.eval_every != 0 && meta.step % options.eval_every == 0 && !source->stop_requested()) {
@@ -179,7 +185,7 @@ RunOutcome Trainer::Impl::run(base::Trace* trace) {
       if (events.on_eval) events.on_eval(meta.step, result);
     }
   }
-  store->close(meta);
+  if (!timing_only()) store->close(meta);  // its bytes are those of no step
   return {meta, meta.step < options.steps};
 }
 

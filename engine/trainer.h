@@ -36,6 +36,8 @@ struct TrainerOptions {
   offload::PlanOptions plan;  // tiers, pools, keep_*; what follows from other options is filled in
   // A guessing placement defers all updates while more than this share of the guesses fails. None: it always guesses.
   std::optional<double> guess_limit;
+  // Timing only: computations take their FLOP at this rate and compute nothing; nothing is committed. 0: the real thing.
+  double emulated_compute = 0;
   uint64_t pinned = 0;        // bytes of RAM for tiles of tier nvme, from the embedding up
   offload::StoreOptions store;  // model_digest is filled in
 };
@@ -45,6 +47,7 @@ struct StepReport {
   double loss = 0, lr = 0, grad_norm = 0, clip = 1;
   bool skipped = false, committed = false;
   bool redone = false;  // updated on a wrong guess, and once more
+  bool timing_only = false;  // there is no loss and no norm
   double seconds = 0;  // since the report before
   double eta_seconds = 0;
   offload::ExecutorStats stats;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -152,6 +153,35 @@ TEST(NonFinite, ASkippedStepIsTheSameInEveryPlacement) {
       EXPECT_EQ(got.digest.weights, expected.digest.weights);
       EXPECT_EQ(got.digest.state, expected.digest.state);
     }
+}
+
+// Timing only: every byte moves, computations take the time of their FLOP, and nothing reaches the store.
+TEST(TimingOnly, TakesTheTimeAndCommitsNothing) {
+  TinyRun zero;
+  zero.weights = zero.state = Tier::nvme;
+  zero.durable = Durable::step;
+  zero.steps = 0;
+  const TinyResult before = run_tiny(zero);
+  TinyRun run = zero;
+  run.steps = 4;
+  run.poison = false;
+  double seconds = 0;
+  for (const auto placement : {offload::Placement::none, offload::Placement::spread}) {
+    run.placement = placement;
+    run.adjust = [](TrainerOptions& o) { o.emulated_compute = 1e10; };
+    const auto begin = std::chrono::steady_clock::now();
+    const TinyResult timed = run_tiny(run);
+    seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    EXPECT_EQ(timed.losses, std::vector<double>(4, 0.0));
+    EXPECT_EQ(timed.redone, 0u);
+    EXPECT_EQ(timed.digest.weights, before.digest.weights);
+    EXPECT_EQ(timed.digest.state, before.digest.state);
+  }
+  run.adjust = [](TrainerOptions& o) { o.emulated_compute = 1e9; };
+  const auto begin = std::chrono::steady_clock::now();
+  run_tiny(run);
+  const double slower = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  EXPECT_GT(slower, seconds + 0.2);  // a tenth of the rate
 }
 
 // With a limit that is passed now and then, a placement that guesses redoes exactly the clipped steps.

@@ -1,0 +1,38 @@
+"""Short runs of SmolLM2-135M beside what `sluice plan` says of them; shared by prediction.py and links.py."""
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SLUICE, CONFIG, RUN = "build/release/sluice", "configs/smollm2-135m-nvme.json", "runs/planned"
+BASE = {"run.dir": RUN, "steps": 7, "scheduler": None, "gradient_clipping": 0, "data.eval": "", "data.sequence_length": 256,
+        "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 1, "memory.gpu": "6GiB", "memory.host": "6GiB"}
+
+
+def command(verb, settings, extra=()):
+    words = [SLUICE, verb, CONFIG, *extra]
+    for key, value in {**BASE, **settings}.items():
+        words += ["--set", f"{key}={json.dumps(value)}"]
+    return words
+
+
+def planned(settings):
+    """Seconds of a step, bottleneck, bytes of gpu and host memory."""
+    done = subprocess.run(command("plan", settings, ["--json"]), cwd=ROOT, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(done.stderr)
+    return json.loads(done.stdout)
+
+
+def measured(settings):
+    """Median seconds of the steps after the second."""
+    shutil.rmtree(ROOT / RUN, ignore_errors=True)
+    done = subprocess.run(command("train", settings), cwd=ROOT, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(done.stderr)
+    steps = [line for line in map(json.loads, open(ROOT / RUN / "metrics.jsonl")) if "step_seconds" in line]
+    shutil.rmtree(ROOT / RUN, ignore_errors=True)
+    return statistics.median(step["step_seconds"] for step in steps[2:-1])
