@@ -23,7 +23,7 @@ std::vector<LaneDrift> feed(LaneDriftWatch& watch, size_t steps, const ExecutorS
   return all;
 }
 
-TEST(LaneDrift, ASteadyRunIsQuietAndASlowerLaneIsToldOnce) {
+TEST(LaneDrift, ASteadyRunIsQuietAndALaneThatLagsIsToldOnce) {
   LaneDriftWatch watch;
   EXPECT_TRUE(feed(watch, 1, step(9, 9)).empty());  // the first step does not count
   EXPECT_TRUE(feed(watch, 200, step(1.0, 2.0)).empty());
@@ -43,7 +43,7 @@ TEST(LaneDrift, AfterARecoveryItIsToldAgain) {
   EXPECT_EQ(feed(watch, 30, step(1, 3)).size(), 1u);
 }
 
-TEST(LaneDrift, AFewSlowStepsAreNoDrift) {
+TEST(LaneDrift, AFewLaggingStepsAreNoDrift) {
   LaneDriftWatch watch;
   feed(watch, 80, step(1, 1));
   EXPECT_TRUE(feed(watch, LaneDriftWatch::kWindow / 2 - 1, step(5, 5)).empty());
@@ -56,7 +56,7 @@ TEST(LaneDrift, MoreBytesInMoreTimeAreNoDrift) {
   EXPECT_TRUE(feed(watch, 60, step(2, 1, 2000)).empty());
 }
 
-TEST(LaneDrift, ALaneSlowerThanPlannedIsToldAsSoonAsTheStartIsKnown) {
+TEST(LaneDrift, ALaneBehindThePlanIsToldAsSoonAsTheStartIsKnown) {
   std::array<double, kLanes> planned{};
   planned[static_cast<size_t>(Lane::compute)] = 1.0;
   LaneDriftWatch watch(planned);
