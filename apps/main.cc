@@ -50,7 +50,9 @@ void check_subcommand(const CLI::App& app, int argc, char** argv) {
 // other work on the machine). libgomp reads the wish when it is loaded, so the program starts itself once more.
 void wait_passively(char** argv) {
   if (getenv("OMP_WAIT_POLICY") != nullptr || getenv("GOMP_SPINCOUNT") != nullptr) return;
-  if (setenv("OMP_WAIT_POLICY", "passive", 1) == 0) execv("/proc/self/exe", argv);
+  std::error_code error;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);  // by its own path, so that ps shows its name
+  if (!error && setenv("OMP_WAIT_POLICY", "passive", 1) == 0) execv(self.c_str(), argv);
 }
 
 int run(int argc, char** argv) {
