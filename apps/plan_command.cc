@@ -6,12 +6,14 @@
 #include "apps/command.h"
 #include "apps/fit_advice.h"
 #include "apps/machine_choice.h"
+#include "apps/overlap_choice.h"
 #include "apps/plan_output.h"
 #include "apps/plan_sweep.h"
 #include "apps/training_options.h"
 #include "base/error.h"
 #include "configs/machine_profile.h"
 #include "configs/read_config.h"
+#include "configs/resolve.h"
 #include "engine/known_models.h"
 
 namespace sluice::apps {
@@ -33,11 +35,23 @@ configs::RunConfig read(const Options& options, const std::vector<std::string>& 
   return config;
 }
 
+// As train does on a measured machine: an overlap that is left open is the fastest one.
+PlannedRun plan_open(const configs::RunConfig& config, const engine::HfConfig& model,
+                     const offload::Machine& machine, const PlanRequest& request) {
+  PlannedRun run = plan_config(config, model, machine, request);
+  if (configs::origin_of(run.config, "execution.overlap").kind != configs::Origin::Kind::derived) return run;
+  const OverlapChoice choice = choose_overlap(run.config, model, machine);
+  if (choice.placement == *run.config.execution.overlap) return run;
+  configs::RunConfig chosen = run.config;
+  configs::choose_overlap(&chosen, choice.placement, choice.reason);
+  return plan_config(std::move(chosen), model, machine, request);
+}
+
 PlannedRun plan_set(const Options& options, const offload::Machine& machine,
                     const std::vector<std::string>& set) {
   const configs::RunConfig config = read(options, set);
-  return plan_config(config, model_of(config), machine,
-                     {.machine = options.machine, .spans = !options.trace.empty()});
+  return plan_open(config, model_of(config), machine,
+                   {.machine = options.machine, .spans = !options.trace.empty()});
 }
 
 // The exit code that a run with this config would end with, or that of a missed goal.
@@ -66,7 +80,7 @@ int run_plan(const Options& options) {
     return 0;
   }
   const PlannedRun run =
-      plan_config(config, model, machine, {.machine = options.machine, .spans = !options.trace.empty()});
+      plan_open(config, model, machine, {.machine = options.machine, .spans = !options.trace.empty()});
   fmt::print("{}", options.json ? plan_json(run).dump(2) + "\n" : plan_text(run));
   if (!options.trace.empty()) {
     base::Trace trace;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <thread>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "engine/runtime.h"
 #include "gpu/emulated_device.h"
 #include "io/disk_rate.h"
+#include "io/probe.h"
 
 namespace sluice::engine {
 namespace {
@@ -63,6 +65,7 @@ void measure_adam(Machine& m, const MeasureOptions& o) {
   const cpu_adam::CpuAdam adam({.threads = o.optimizer_threads, .target = cpu_adam::Target::best});
   const std::vector<cpu_adam::GroupSpan> spans{{0, kTile, 0}};
   const std::vector<cpu_adam::StepGroup> groups{cpu_adam::make_step_group({.lr = 1e-5}, 10)};
+  cpu_adam::LeafHashes hashes;  // as a step that writes needs them
   const double seconds = seconds_of(o.seconds, [&](size_t call) {
     std::byte* tile = arena.data() + call % kTiles * kTile * 14;
     const auto at = [&](size_t bytes_before) { return tile + kTile * bytes_before; };
@@ -72,7 +75,7 @@ void measure_adam(Machine& m, const MeasureOptions& o) {
                  .grad = {at(12), cpu_adam::GradType::bf16},
                  .spans = spans,
                  .groups = groups,
-                 .hashes = nullptr});
+                 .hashes = &hashes});
   });
   m.adam = kTile / seconds;
 }
@@ -84,7 +87,8 @@ void measure_dram(Machine& m, const MeasureOptions& o, unsigned cores) {
   const double seconds = seconds_of(o.seconds, [&](size_t) {
     std::vector<std::jthread> threads;
     for (unsigned t = 0; t < cores; ++t)
-      threads.emplace_back([part = arena.data() + 2 * kPart * t, bytes = kPart] { std::memcpy(part, part + bytes, bytes); });
+      threads.emplace_back(
+          [part = arena.data() + 2 * kPart * t, bytes = kPart] { std::memcpy(part, part + bytes, bytes); });
   });
   m.dram = std::max(2.0 * static_cast<double>(kPart * cores) / seconds, m.adam * offload::kAdamBytes);
 }
@@ -142,13 +146,14 @@ Machine measure_machine(const MeasureOptions& o) {
 
 std::string machine_key(const MeasureOptions& o) {
   const HfConfig& c = o.config;
-  std::filesystem::path at = std::filesystem::absolute(o.directory);
-  while (!at.empty() && !std::filesystem::exists(at)) at = at.parent_path();
+  std::ifstream mounts("/proc/self/mountinfo");
+  const std::string mountinfo{std::istreambuf_iterator<char>(mounts), {}};
+  const io::FileSystemInfo disk = io::find_mount(mountinfo, std::filesystem::absolute(o.directory));
   return fmt::format(
       "{}|{} cores|{} compute and {} optimizer threads|{}|hidden {} intermediate {} heads {} {} {} vocab "
       "{}|{} {} x {} chunk {}",
       processor(), base::detect_topology().usable_cores(), o.compute_threads, o.optimizer_threads,
-      at.string(), c.hidden, c.intermediate, c.heads, c.kv_heads, c.head_dim, c.vocab,
+      disk.mount_point, c.hidden, c.intermediate, c.heads, c.kv_heads, c.head_dim, c.vocab,
       o.schema == offload::Schema::bf16 ? "bf16" : "fp32", o.micro_batch, o.sequence, o.loss_chunk);
 }
 

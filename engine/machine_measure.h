@@ -26,7 +26,7 @@ struct MeasureOptions {
 // disk, host_memory.
 offload::Machine measure_machine(const MeasureOptions& options);
 
-// What the measured rates depend on: processor, cores, disk, and the shapes computed. Equal keys may share a
+// What the measured rates depend on: processor, cores, file system, and the shapes computed. Equal keys may share a
 // profile.
 std::string machine_key(const MeasureOptions& options);
 

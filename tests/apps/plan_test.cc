@@ -160,9 +160,10 @@ TEST_F(PlanTest, WritesATrace) {
 
 // The table of a plan is the table of the run.
 TEST_F(PlanTest, MemoryIsThatOfTheRun) {
-  for (const Words& set : {Words{}, Words{"execution.overlap=none", "gradient_accumulation_steps=2"},
-                           Words{"zero_optimization.offload_param.device=cpu", "execution.keep_graphs=1",
-                                 "execution.overlap=spread"}}) {
+  for (const Words& set :
+       {Words{"execution.overlap=forward"}, Words{"execution.overlap=none", "gradient_accumulation_steps=2"},
+        Words{"zero_optimization.offload_param.device=cpu", "execution.keep_graphs=1",
+              "execution.overlap=spread"}}) {
     const std::string before = succeed(train(set));
     std::filesystem::remove_all(at("run"));
     const ProgramResult r = plan("config.json", set);
@@ -192,6 +193,26 @@ TEST_F(PlanTest, ThisMachineIsMeasuredOnce) {
                again = json::parse(second.out).at("step_seconds");
   EXPECT_NEAR(again / once, 1, 1e-4);  // the profile has six digits
   EXPECT_EQ(json::parse(first.out).at("machine").at("assumed"), false);
+}
+
+TEST_F(PlanTest, ARunOnAMeasuredMachineTellsWhatWasPredicted) {
+  const ProgramResult r = plan("config.json", {"execution.overlap=forward"}, {"--json"});
+  const double planned = json::parse(r.out).at("step_seconds");
+  EXPECT_THAT(succeed(train({"execution.overlap=forward"})), HasSubstr("a step is predicted to take"));
+  std::istringstream lines(read_all(at("run/metrics.jsonl")));
+  std::string line;
+  std::getline(lines, line);
+  EXPECT_NEAR(json::parse(line).at("predicted_seconds").get<double>() / planned, 1, 1e-3);
+}
+
+TEST_F(PlanTest, AnOpenOverlapIsTheFastest) {
+  const Words memory{"memory.host=400GiB", "memory.gpu=64GiB"};
+  const double open = plan_json("big.json", memory).at("step_seconds");
+  for (const char* overlap : {"none", "forward", "spread"}) {
+    Words set = memory;
+    set.push_back(std::string("execution.overlap=") + overlap);
+    EXPECT_LE(open, 1.001 * plan_json("big.json", set).at("step_seconds").get<double>()) << overlap;
+  }
 }
 
 TEST_F(PlanTest, BadInputIsRefused) {
