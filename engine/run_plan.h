@@ -20,7 +20,7 @@ struct RunPlanOptions {
   bool spans = false;        // keep the simulated operations for a trace
   bool memory_only = false;  // no simulation
   // Larger plans are simulated with coarser tiles, so that any model is planned in a moment.
-  uint32_t most_tiles = 16'000;
+  uint32_t most_tiles = 6'000;
 };
 
 struct RunPlan {
