@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SLUICE, CONFIG, RUN = "build/release/sluice", "configs/smollm2-135m-nvme.json", "runs/planned"
-BASE = {"run.dir": RUN, "steps": 7, "scheduler": None, "gradient_clipping": 0, "data.eval": "", "data.sequence_length": 256,
+BASE = {"run.dir": RUN, "steps": 7, "scheduler": None, "gradient_clipping": 0, "data.sequence_length": 256,
         "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 1, "memory.gpu": "6GiB", "memory.host": "6GiB"}
 
 
