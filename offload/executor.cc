@@ -257,7 +257,7 @@ void Executor::Impl::hand_over(const OpRun& run) {
     put_on_stream(run);
   } else if (is_disk_lane(lane)) {
     const auto request = handlers.request(run);
-    if (!request) return complete({run.index, run.period, executor_now(), nullptr});
+    if (!request) return complete({run.index, run.period, executor_now(), nullptr, false});
     request->queue->submit(request->request, [box = mailbox, op = run.index, period = run.period](std::exception_ptr error) {
       box->post({op, period, executor_now(), std::move(error)});
     });
@@ -307,7 +307,7 @@ void Executor::Impl::complete(const Completion& c) {
   --lanes[static_cast<size_t>(op.lane)].in_flight;
   Lane cause = op.lane;
   const double ready = ready_time(c.op, c.period, cause);
-  clock.done({c.op, period.row[c.op], ready, c.at, cause});
+  clock.done({c.op, period.row[c.op], ready, c.at, cause, c.moved ? op.bytes : 0});
   period.events[c.op] = {};
   period.done[c.op] = c.at;
   if (c.error) return stop(c.error, c.op, c.period);

@@ -43,7 +43,7 @@ double ExecutorClock::account(const Done& done, Lane lane) {
   const auto l = static_cast<size_t>(lane);
   --state.in_flight;
   const std::lock_guard lock(mutex_);
-  stats_.bytes[l] += plan_.ops[done.op].bytes;
+  stats_.bytes[l] += done.bytes;
   if (is_disk_lane(lane)) {
     state.rows_taken[done.row] = false;
     if (state.in_flight == 0) stats_.busy[l] += std::max(0.0, done.end - state.busy_since);
@@ -66,7 +66,7 @@ void ExecutorClock::done(const Done& done) {
   if (trace_ == nullptr) return;
   std::string row = to_string(op.lane);
   if (is_disk_lane(op.lane)) row += fmt::format(" {}", done.row);
-  trace_->add(row, plan_.name(done.op), begin + trace_offset_, done.end + trace_offset_, op.bytes);
+  trace_->add(row, plan_.name(done.op), begin + trace_offset_, done.end + trace_offset_, done.bytes);
 }
 
 ExecutorStats ExecutorClock::take() {

@@ -28,6 +28,7 @@ class ExecutorClock {
     double ready;  // issued, and everything on other streams done
     double end;
     Lane cause;    // of the operation that made it ready
+    uint64_t bytes;  // that were moved
   };
   void done(const Done& done);
   ExecutorStats take();

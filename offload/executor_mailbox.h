@@ -14,6 +14,7 @@ struct Completion {
   uint64_t period;
   double at;  // seconds, executor_now()
   std::exception_ptr error;
+  bool moved = true;  // false: a disk operation that had nothing to transfer
 };
 
 // Thread-safe; one reader.

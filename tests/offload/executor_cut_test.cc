@@ -57,6 +57,10 @@ TEST(Executor, EndsWithThePeriodOfAWrongGuessAndGoesOnAfterIt) {
         for (uint32_t op = 0; op < plan.ops.size(); ++op) EXPECT_GE(handlers.times_done(op, period), 1u) << plan.name(op);
       next = cut + 1;
     }
+    const ExecutorStats stats = machine.executor.take_stats();
+    for (const Lane lane : {Lane::disk_weights, Lane::disk_state, Lane::disk_write_weights, Lane::disk_write_state})
+      EXPECT_EQ(stats.bytes[static_cast<size_t>(lane)], 0u) << to_string(lane);  // nothing was transferred
+    EXPECT_GT(stats.bytes[static_cast<size_t>(Lane::h2d)], 0u);
     handlers.cut = CuttingHandlers::kEnd;
     EXPECT_EQ(machine.executor.run(next), CuttingHandlers::kEnd - next);
     for (uint32_t op = 0; op < plan.ops.size(); ++op)
