@@ -8,6 +8,7 @@
 #include "engine/dry_run.h"
 #include "engine/evaluator.h"
 #include "engine/memory_load.h"
+#include "engine/run_shape.h"
 #include "engine/token_file.h"
 #include "io/system_error.h"
 #include "offload/store_slot_file.h"
@@ -65,12 +66,6 @@ StepOptions step_options(const EvalRunOptions& o, int64_t hidden) {
   return s;
 }
 
-std::array<uint32_t, offload::kRings> sizes_of(const offload::Plan& plan) {
-  std::array<uint32_t, offload::kRings> sizes{};
-  for (size_t i = 0; i < sizes.size(); ++i) sizes[i] = plan.rings[i].size;
-  return sizes;
-}
-
 void check_host_budget(const StepShape& shape, uint64_t have) {
   const uint64_t need = total(shape.rows(), "host");
   if (need > have)
@@ -115,7 +110,7 @@ EvalResult evaluate(const EvalRunOptions& options) {
   plan_options.micro_batches = options.accumulation;
   const offload::Plan plan = offload::build_eval_plan(setup.layout, plan_options);
   check_plan(plan);
-  const StepShape shape(setup.layout, step_options(options, setup.reader.config().hidden), sizes_of(plan));
+  const StepShape shape(setup.layout, step_options(options, setup.reader.config().hidden), ring_sizes({&plan}));
   Runtime runtime(options.runtime);
   check_host_budget(shape, runtime.host.limit());
   check_device_budget(shape, 0, runtime);
