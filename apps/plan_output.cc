@@ -83,11 +83,7 @@ std::string length_text(const PlannedRun& run) {
 
 std::string goals_text(const PlannedRun& run) {
   std::string text;
-  for (const Goal& goal : run.goals)
-    text += row(goal.key.c_str(),
-                goal.predicted ? fmt::format("{}: {:.6g}, limit {:.6g}", goal.missed() ? "MISSED" : "met",
-                                             *goal.predicted, goal.limit)
-                               : fmt::format("unknown: {}", goal.note));
+  for (const Goal& goal : run.goals) text += goal_line(goal) + "\n";
   return text;
 }
 
@@ -110,16 +106,6 @@ Json lanes_json(const std::array<double, offload::kLanes>& values, double unit) 
   for (size_t l = 0; l < offload::kLanes; ++l)
     if (values[l] > 0) object[offload::to_string(static_cast<Lane>(l))] = values[l] / unit;
   return object;
-}
-
-Json goals_json(const PlannedRun& run) {
-  Json goals = Json::object();
-  for (const Goal& goal : run.goals)
-    goals[goal.key.substr(goal.key.find('.') + 1)] = {
-        {"limit", goal.limit},
-        {"predicted", known(goal.predicted)},
-        {"met", goal.predicted ? Json(!goal.missed()) : Json(nullptr)}};
-  return goals;
 }
 
 Json simulation_json(const PlannedRun& run) {
@@ -200,7 +186,7 @@ Json plan_json(const PlannedRun& run) {
   document["epoch_hours"] = known(run.epoch_hours);
   document["run_hours"] = known(run.run_hours);
   document["crash_cost"] = crash_cost(run.config);
-  document["goals"] = goals_json(run);
+  document["goals"] = goals_json(run.goals, "predicted");
   return document;
 }
 

@@ -61,22 +61,11 @@ void plan_length(PlannedRun& run) {
 }
 
 void plan_goals(PlannedRun& run) {
-  const configs::GoalOptions& g = run.config.goals;
-  const char* no_length = "give steps, or epochs and data.train";
-  const auto add = [&](const char* key, std::optional<double> limit, std::optional<double> predicted,
-                       const char* note) {
-    if (limit) run.goals.push_back({key, *limit, predicted, predicted ? "" : note});
-  };
-  std::optional<double> cost, written;
-  if (run.run_hours && g.price_per_hour) cost = *run.run_hours * *g.price_per_hour;
-  if (run.steps) written = *run.steps * static_cast<double>(run.disk_written());
-  add("goals.max_hours", g.max_hours, run.run_hours, no_length);
-  add("goals.max_cost", g.max_cost, cost, no_length);
-  add("goals.step_seconds", g.step_seconds, run.plan.simulation.step_seconds, "");
-  add("goals.disk_written",
-      g.disk_written ? std::optional(static_cast<double>(*g.disk_written)) : std::nullopt, written,
-      no_length);
-  add("goals.eval_loss", g.eval_loss, {}, "only training can tell");
+  RunTotals totals;
+  totals.hours = run.run_hours;
+  totals.step_seconds = run.plan.simulation.step_seconds;
+  if (run.steps) totals.disk_written = *run.steps * static_cast<double>(run.disk_written());
+  run.goals = compare_goals(run.config.goals, totals, "give steps, or epochs and data.train", "only training can tell");
 }
 
 }  // namespace

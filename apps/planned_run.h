@@ -6,19 +6,12 @@
 #include <string_view>
 #include <vector>
 
+#include "apps/goals.h"
 #include "configs/run_config.h"
 #include "engine/run_plan.h"
 #include "engine/trainer.h"
 
 namespace sluice::apps {
-
-struct Goal {
-  std::string key;  // "goals.max_hours"
-  double limit = 0;
-  std::optional<double> predicted;  // none: a plan cannot know it, `note` says why
-  std::string note;
-  bool missed() const { return predicted && *predicted > limit; }
-};
 
 struct PlannedRun {
   configs::RunConfig config;  // resolved

@@ -15,6 +15,7 @@ struct StepFigures {
 struct EvalFigures {
   uint64_t step;
   double loss;
+  double seconds = 0;  // that training stood still for it; 0: unknown
 };
 struct StoredEvent {
   uint64_t step;

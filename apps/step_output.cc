@@ -19,7 +19,6 @@ uint64_t bytes(const engine::StepReport& s, Lane a, Lane b) {
   return s.stats.bytes[static_cast<size_t>(a)] + (a == b ? 0 : s.stats.bytes[static_cast<size_t>(b)]);
 }
 uint64_t disk_read(const engine::StepReport& s) { return bytes(s, Lane::disk_weights, Lane::disk_state); }
-uint64_t disk_write(const engine::StepReport& s) { return bytes(s, Lane::disk_write_weights, Lane::disk_write_state); }
 uint64_t h2d(const engine::StepReport& s) { return bytes(s, Lane::h2d, Lane::h2d); }
 uint64_t d2h(const engine::StepReport& s) { return bytes(s, Lane::d2h, Lane::d2h); }
 
@@ -28,12 +27,14 @@ double tokens_per_second(const engine::StepReport& s) { return s.seconds > 0 ? s
 
 }  // namespace
 
+uint64_t disk_written(const engine::StepReport& s) { return bytes(s, Lane::disk_write_weights, Lane::disk_write_state); }
+
 std::string step_line(const engine::StepReport& s) {
   const std::string numbers = s.timing_only ? "timing only" : fmt::format("loss {:.4f}  lr {:.2e}  grad_norm {:.3f}  clip_coef {:.3f}", s.loss, s.lr,
                                                                           s.grad_norm, s.clip);
   return fmt::format("step {}/{}  {}  {:.0f} tokens/s  {:.2f} s  disk {:.2f} read {:.2f} write  copy {:.2f} GB/s  eta {}{}{}{}", s.step, s.steps,
                      numbers, tokens_per_second(s), s.seconds, rate(disk_read(s), s),
-                     rate(disk_write(s), s), rate(h2d(s) + d2h(s), s), base::format_duration(s.eta_seconds),
+                     rate(disk_written(s), s), rate(h2d(s) + d2h(s), s), base::format_duration(s.eta_seconds),
                      s.skipped ? "  SKIPPED: not finite" : "", s.redone ? "  redone" : "", s.committed ? "  committed" : "");
 }
 
@@ -55,7 +56,7 @@ std::string metrics_line(const engine::StepReport& s, std::optional<double> pred
       {"step_seconds", s.seconds},
       {"predicted_seconds", predicted ? Json(*predicted) : Json(nullptr)},
       {"stall", stall},
-      {"bytes", {{"disk_read", disk_read(s)}, {"disk_write", disk_write(s)}, {"h2d", h2d(s)}, {"d2h", d2h(s)}}},
+      {"bytes", {{"disk_read", disk_read(s)}, {"disk_write", disk_written(s)}, {"h2d", h2d(s)}, {"d2h", d2h(s)}}},
       {"skipped", s.skipped},
       {"redone", s.redone},
       {"committed", s.committed}};

@@ -9,6 +9,9 @@
 
 namespace sluice::apps {
 
+// Bytes that the step wrote to disk.
+uint64_t disk_written(const engine::StepReport& step);
+
 // One line for people: loss, lr, grad_norm, clip_coef, tokens/s, step time, disk and copy GB/s, ETA.
 std::string step_line(const engine::StepReport& step);
 

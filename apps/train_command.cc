@@ -10,11 +10,8 @@
 #include "apps/memory_report.h"
 #include "apps/overlap_choice.h"
 #include "apps/planned_run.h"
-#include "apps/progress.h"
 #include "apps/run_dir.h"
-#include "apps/run_watch.h"
-#include "apps/step_output.h"
-#include "apps/stop_signal.h"
+#include "apps/run_recorder.h"
 #include "apps/training_options.h"
 #include "base/error.h"
 #include "base/trace.h"
@@ -78,40 +75,11 @@ void print_memory(const engine::Trainer& trainer, const configs::RunConfig& conf
   spdlog::info("{}", memory_report(config, trainer.layout(), memory));
 }
 
-// metrics is opened later, when the lines of steps that were not committed have been cut.
-engine::TrainerEvents make_events(const configs::RunConfig& config, std::optional<MetricsFile>& metrics, Progress& progress, RunWatch& watch,
-                                  std::optional<double> predicted) {
-  engine::TrainerEvents events;
-  const auto tell = [&](const std::vector<RunEvent>& found) {
-    for (const RunEvent& event : found) {
-      spdlog::warn("{}: {}", event.kind, event.text);
-      metrics->append(event_line(event));
-      if (event.kind == "drift" && config.run.on_drift == configs::OnDrift::stop) {
-        spdlog::warn("stopping after this step: run.on_drift is \"stop\"");
-        request_stop();
-      }
-    }
-  };
-  events.on_step = [&, tell, predicted](const engine::StepReport& step) {
-    metrics->append(metrics_line(step, predicted));
-    if (step.step % std::max<uint64_t>(1, config.run.log_every) == 0 || step.step == step.steps || step.skipped)
-      spdlog::info("{}", step_line(step));
-    tell(watch.step(step));
-  };
-  events.on_progress = [&](const std::string& what, uint64_t done, uint64_t total) { progress.update(what, done, total); };
-  events.on_eval = [&, tell](uint64_t step, const engine::EvalResult& eval) {
-    spdlog::info("evaluation after step {}: loss {:.4f}, perplexity {:.2f} over {} tokens", step, eval.loss, eval.perplexity(), eval.tokens);
-    metrics->append(nlohmann::ordered_json{{"step", step}, {"eval_loss", eval.loss}, {"eval_perplexity", eval.perplexity()}}.dump());
-    tell(watch.evaluation(step, eval.loss));
-  };
-  events.stop = &install_stop_signals();
-  return events;
-}
-
-void print_json(const configs::RunConfig& config, const engine::RunOutcome& outcome) {
+void print_json(const configs::RunConfig& config, const engine::RunOutcome& outcome, const std::vector<Goal>& goals) {
   const nlohmann::ordered_json document{{"run", config.run.dir.string()}, {"step", outcome.meta.step}, {"steps", *config.steps},
                                         {"samples", outcome.meta.samples}, {"tokens", outcome.meta.tokens},
-                                        {"skipped", outcome.meta.skipped}, {"stopped", outcome.stopped}};
+                                        {"skipped", outcome.meta.skipped}, {"stopped", outcome.stopped},
+                                        {"goals", goals_json(goals, outcome.stopped ? "predicted" : "measured")}};
   fmt::print("{}\n", document.dump(2));
 }
 
@@ -139,8 +107,9 @@ void start(engine::Trainer& trainer, const RunDir& run, const configs::RunConfig
                  *config.steps);
 }
 
-int finish(const Options& options, const configs::RunConfig& config, const engine::RunOutcome& outcome) {
-  if (options.json) print_json(config, outcome);
+// A finished run exits 0 though it missed a goal: what it trained is there, and committed. The summary says what was missed.
+int finish(const Options& options, const configs::RunConfig& config, const engine::RunOutcome& outcome, const std::vector<Goal>& goals) {
+  if (options.json) print_json(config, outcome, goals);
   if (config.machine.compute) {
     spdlog::info("timed {} steps; nothing was computed or committed", outcome.meta.step);
     return outcome.stopped ? static_cast<int>(ErrorKind::interrupted) : 0;
@@ -153,6 +122,7 @@ int finish(const Options& options, const configs::RunConfig& config, const engin
   }
   spdlog::info("finished: {} steps, {} tokens, {} skipped. The run is in {}", outcome.meta.step, outcome.meta.tokens,
                outcome.meta.skipped, config.run.dir.string());
+  for (const Goal& goal : goals) spdlog::log(goal.missed() ? spdlog::level::warn : spdlog::level::info, "{}", goal_line(goal));
   return 0;
 }
 
@@ -201,21 +171,18 @@ int run_train(const Options& options) {
     check_same_numbers(run, *stored, config, options.allow_change);
   }
 
-  Progress progress;
-  std::optional<MetricsFile> metrics;
   engine::TrainerOptions trainer_options_ = trainer_options(config);
   const std::optional<PlannedRun> planned = plan_ahead(config, trainer_options_);
-  RunWatch watch(planned ? planned->plan.simulation.busy : std::array<double, offload::kLanes>{});
-  const std::optional<double> predicted = planned ? std::optional(planned->plan.simulation.step_seconds) : std::nullopt;
+  RunRecorder recorder(config, planned);
   trainer_options_.runtime.queue.strict = trainer_options_.store.strict = options.strict;
-  engine::Trainer trainer(trainer_options_, make_events(config, metrics, progress, watch, predicted));
+  engine::Trainer trainer(trainer_options_, recorder.events());
   print_memory(trainer, config, exists);
   start(trainer, run, config, stored);
-  metrics.emplace(run.metrics_file());
+  recorder.open(run);
   base::Trace trace;
   const engine::RunOutcome outcome = trainer.run(options.trace.empty() ? nullptr : &trace);
   if (!options.trace.empty()) trace.write(options.trace);
-  return finish(options, config, outcome);
+  return finish(options, config, outcome, recorder.goals());
 }
 
 }  // namespace

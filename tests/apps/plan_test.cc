@@ -119,6 +119,20 @@ TEST_F(PlanTest, GoalsAreMetOrMissed) {
   EXPECT_THAT(r.out, HasSubstr("only training can tell"));
 }
 
+// A run compares its goals while it is at work; a finished one exits 0 all the same.
+TEST_F(PlanTest, ATrainingRunKeepsComparingItsGoals) {
+  const ProgramResult r = run(train({"goals.max_hours=10", "goals.disk_written=1MB", "goals.eval_loss=1e-9", "run.eval_every=2"}, {"--json"}));
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_THAT(r.err, HasSubstr("goals.disk_written will be missed"));   // of the line of step 1
+  EXPECT_THAT(r.err, HasSubstr("goals.max_hours met"));                 // of the summary
+  EXPECT_THAT(r.err, HasSubstr("goals.disk_written MISSED"));
+  EXPECT_THAT(r.err, HasSubstr("goals.eval_loss MISSED"));
+  const json goals = json::parse(r.out).at("goals");
+  EXPECT_EQ(goals.at("max_hours").at("met"), true);
+  EXPECT_EQ(goals.at("disk_written").at("met"), false);
+  EXPECT_GT(goals.at("disk_written").at("measured"), 1e6);
+}
+
 TEST_F(PlanTest, SweepsTakeAllCombinations) {
   const ProgramResult r =
       plan("config.json", {},

@@ -1,0 +1,76 @@
+#include "apps/run_recorder.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "apps/stop_signal.h"
+#include "configs/run_config.h"
+
+namespace sluice::apps {
+
+namespace {
+
+std::array<double, offload::kLanes> planned_busy(const std::optional<PlannedRun>& planned) {
+  return planned ? planned->plan.simulation.busy : std::array<double, offload::kLanes>{};
+}
+
+}  // namespace
+
+RunRecorder::RunRecorder(const configs::RunConfig& config, const std::optional<PlannedRun>& planned)
+    : config_(config),
+      predicted_(planned ? std::optional(planned->plan.simulation.step_seconds) : std::nullopt),
+      watch_(planned_busy(planned)),
+      goals_(config.goals, config.steps.value_or(0), config.data.eval.empty() ? 0 : config.run.eval_every) {}
+
+engine::TrainerEvents RunRecorder::events() {
+  engine::TrainerEvents events;
+  events.on_step = [this](const engine::StepReport& report) { step(report); };
+  events.on_progress = [this](const std::string& what, uint64_t done, uint64_t total) { progress_.update(what, done, total); };
+  events.on_eval = [this](uint64_t at, const engine::EvalResult& result) { evaluation(at, result); };
+  events.stop = &install_stop_signals();
+  return events;
+}
+
+void RunRecorder::open(const RunDir& run) {
+  if (std::filesystem::exists(run.metrics_file())) goals_.resume(read_metrics(run.metrics_file()));
+  metrics_.emplace(run.metrics_file());
+  last_ = Clock::now();
+}
+
+void RunRecorder::step(const engine::StepReport& report) {
+  last_ = Clock::now();
+  metrics_->append(metrics_line(report, predicted_));
+  goals_.step(report.step, report.seconds, static_cast<double>(disk_written(report)));
+  if (report.step % std::max<uint64_t>(1, config_.run.log_every) == 0 || report.step == report.steps || report.skipped) {
+    const std::string forecast = goals_.forecast_text();
+    spdlog::info("{}{}{}", step_line(report), forecast.empty() ? "" : "  ", forecast);
+  }
+  for (const RunEvent& event : watch_.step(report)) tell(event);
+  for (const std::string& text : goals_.newly_missed()) tell({report.step, "goal", text});
+}
+
+// Training stands still from the last step on: deferred updates are finished first.
+void RunRecorder::evaluation(uint64_t step, const engine::EvalResult& result) {
+  const double seconds = std::chrono::duration<double>(Clock::now() - last_).count();
+  last_ = Clock::now();
+  spdlog::info("evaluation after step {}: loss {:.4f}, perplexity {:.2f} over {} tokens", step, result.loss, result.perplexity(),
+               result.tokens);
+  metrics_->append(nlohmann::ordered_json{{"step", step},
+                                          {"eval_loss", result.loss},
+                                          {"eval_perplexity", result.perplexity()},
+                                          {"eval_seconds", seconds}}
+                       .dump());
+  goals_.evaluation(result.loss, seconds);
+  for (const RunEvent& event : watch_.evaluation(step, result.loss)) tell(event);
+}
+
+void RunRecorder::tell(const RunEvent& event) {
+  spdlog::warn("{}: {}", event.kind, event.text);
+  metrics_->append(event_line(event));
+  if (event.kind != "drift" || config_.run.on_drift != configs::OnDrift::stop) return;
+  spdlog::warn("stopping after this step: run.on_drift is \"stop\"");
+  request_stop();
+}
+
+}  // namespace sluice::apps
