@@ -45,6 +45,7 @@ UpdateOps::UpdateOps(const StepShape& shape, StepBuffers& buffers, const cpu_ada
 cpu_adam::Gradient UpdateOps::gradient(const offload::OpRun& run, Ring ring) const {
   const offload::Use* use = find_use(run.op(), ring);
   if (use == nullptr) return {};
+  SLUICE_CHECK(shape_.options().wire != gpu::WireType::fp16, "the optimizer takes no fp16 gradients yet");
   const auto type = shape_.options().wire == gpu::WireType::bf16 ? cpu_adam::GradType::bf16 : cpu_adam::GradType::fp32;
   return {buffers_.ring(ring, run.plan->buffer(*use, run.period)), type};
 }

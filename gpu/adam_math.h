@@ -4,18 +4,9 @@
 // The bits are those of cpu_adam (cpu_adam/adam.h says the formula): every operation rounded as written, never contracted; square
 // root and division exact; subnormals kept (nvcc's defaults, which gpu/CMakeLists.txt does not change).
 #pragma once
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-
+#include "gpu/float_bits.h"
+#include "gpu/half_math.h"
 #include "gpu/wire_type.h"
-
-#if defined(__CUDACC__)
-#define SLUICE_HOST_DEVICE __host__ __device__ __forceinline__
-#else
-#define SLUICE_HOST_DEVICE inline
-#endif
 
 namespace sluice::gpu {
 
@@ -51,49 +42,6 @@ struct AdamRun {
 
 namespace math {
 
-SLUICE_HOST_DEVICE float from_bits(uint32_t bits) {
-#if defined(__CUDA_ARCH__)
-  return __uint_as_float(bits);
-#else
-  float value = 0;
-  std::memcpy(&value, &bits, sizeof(value));
-  return value;
-#endif
-}
-
-SLUICE_HOST_DEVICE uint32_t to_bits(float value) {
-#if defined(__CUDA_ARCH__)
-  return __float_as_uint(value);
-#else
-  uint32_t bits = 0;
-  std::memcpy(&bits, &value, sizeof(bits));
-  return bits;
-#endif
-}
-
-#if defined(__CUDA_ARCH__)
-__device__ __forceinline__ float add(float a, float b) { return __fadd_rn(a, b); }
-__device__ __forceinline__ float mul(float a, float b) { return __fmul_rn(a, b); }
-__device__ __forceinline__ float mul_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
-__device__ __forceinline__ float divide(float a, float b) { return __fdiv_rn(a, b); }
-__device__ __forceinline__ float root(float a) { return __fsqrt_rn(a); }
-__device__ __forceinline__ double add(double a, double b) { return __dadd_rn(a, b); }
-__device__ __forceinline__ double mul(double a, double b) { return __dmul_rn(a, b); }
-#else
-SLUICE_HOST_DEVICE float add(float a, float b) { return a + b; }
-SLUICE_HOST_DEVICE float mul(float a, float b) { return a * b; }
-SLUICE_HOST_DEVICE float mul_add(float a, float b, float c) { return std::fma(a, b, c); }
-SLUICE_HOST_DEVICE float divide(float a, float b) { return a / b; }
-SLUICE_HOST_DEVICE float root(float a) { return std::sqrt(a); }
-SLUICE_HOST_DEVICE double add(double a, double b) { return a + b; }
-SLUICE_HOST_DEVICE double mul(double a, double b) { return a * b; }
-#endif
-
-SLUICE_HOST_DEVICE bool is_nan(uint32_t bits) { return (bits & 0x7fffffffu) > 0x7f800000u; }
-
-// A NaN is stored as 0x7FC00000: which payload survives depends on the machine.
-SLUICE_HOST_DEVICE float canonical(float value) { return is_nan(to_bits(value)) ? from_bits(0x7fc00000u) : value; }
-
 // base::float_to_bf16, base::split and base::join.
 SLUICE_HOST_DEVICE uint16_t to_bf16(float value) {
   const uint32_t bits = to_bits(value);
@@ -107,6 +55,7 @@ SLUICE_HOST_DEVICE float join(uint16_t hi, int16_t lo) {
 
 SLUICE_HOST_DEVICE float load(const void* data, WireType type, size_t i) {
   if (type == WireType::bf16) return from_bits(static_cast<uint32_t>(static_cast<const uint16_t*>(data)[i]) << 16);
+  if (type == WireType::fp16) return half_to_float(static_cast<const uint16_t*>(data)[i]);
   return static_cast<const float*>(data)[i];
 }
 

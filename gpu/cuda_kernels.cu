@@ -21,6 +21,10 @@ __global__ void cast_kernel(const float* __restrict__ from, uint16_t* __restrict
   for (size_t i = first_index(); i < count; i += index_stride()) to[i] = math::to_bf16(from[i]);
 }
 
+__global__ void cast_half_kernel(const float* __restrict__ from, uint16_t* __restrict__ to, size_t count) {
+  for (size_t i = first_index(); i < count; i += index_stride()) to[i] = math::to_half(from[i]);
+}
+
 // A block is a leaf, a thread a lane: consecutive threads read consecutive elements.
 __global__ void __launch_bounds__(kNormLanes) leaf_norm_kernel(double* sums, WireGradient grad, size_t count) {
   __shared__ double lanes[kNormLanes];
@@ -38,11 +42,21 @@ __global__ void adam_kernel(AdamRun run) {
   for (size_t i = first_index(); i < run.count; i += index_stride()) math::adam_element(run, i);
 }
 
+__global__ void rank_sum_kernel(RankSum sum) {
+  for (size_t i = first_index(); i < sum.count; i += index_stride()) math::sum_element(sum, i);
+}
+
 }  // namespace
 
 int launch_cast_to_bf16(const float* from, uint16_t* to, size_t count, CUstream_st* stream) {
   if (count == 0) return cudaSuccess;
   cast_kernel<<<blocks_for(count), kThreads, 0, stream>>>(from, to, count);
+  return cudaGetLastError();
+}
+
+int launch_cast_to_fp16(const float* from, uint16_t* to, size_t count, CUstream_st* stream) {
+  if (count == 0) return cudaSuccess;
+  cast_half_kernel<<<blocks_for(count), kThreads, 0, stream>>>(from, to, count);
   return cudaGetLastError();
 }
 
@@ -59,11 +73,19 @@ int launch_adam(const AdamRun& run, CUstream_st* stream) {
   return cudaGetLastError();
 }
 
+int launch_rank_sum(const RankSum& sum, CUstream_st* stream) {
+  if (sum.count == 0) return cudaSuccess;
+  rank_sum_kernel<<<blocks_for(sum.count), kThreads, 0, stream>>>(sum);
+  return cudaGetLastError();
+}
+
 int load_kernels() {
   cudaFuncAttributes attributes;
   cudaError_t error = cudaFuncGetAttributes(&attributes, cast_kernel);
   if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, leaf_norm_kernel);
+  if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, cast_half_kernel);
   if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, adam_kernel);
+  if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, rank_sum_kernel);
   return error;
 }
 

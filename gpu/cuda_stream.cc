@@ -21,6 +21,11 @@ bool is_device_memory(const void* address) {
   return attributes.type == cudaMemoryTypeDevice;
 }
 
+int launch_cast(const float* from, std::byte* to, size_t count, WireType type, CUstream_st* stream) {
+  auto* half = reinterpret_cast<uint16_t*>(to);
+  return type == WireType::bf16 ? launch_cast_to_bf16(from, half, count, stream) : launch_cast_to_fp16(from, half, count, stream);
+}
+
 }  // namespace
 
 CudaStream::CudaStream(std::shared_ptr<Shared> shared, const std::string& name)
@@ -56,6 +61,12 @@ void CudaStream::copy_out(std::byte* host, const std::byte* device, size_t bytes
   attempt([&] { copy_from_device(host, device, bytes); });
 }
 
+void CudaStream::copy(std::byte* to, const std::byte* from, size_t bytes) {
+  attempt([&] {
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_.stream()), "cudaMemcpyAsync (device to device)");
+  });
+}
+
 void CudaStream::copy_from_device(std::byte* host, const std::byte* device, size_t bytes) const {
   shared_->hosts.for_each_part(host, bytes, [&](size_t offset, size_t part) {
     check(cudaMemcpyAsync(host + offset, device + offset, part, cudaMemcpyDeviceToHost, stream_.stream()),
@@ -69,22 +80,22 @@ void CudaStream::cast_out(std::byte* to, const float* device, size_t count, Wire
     const auto* from = reinterpret_cast<const std::byte*>(device);
     if (!is_device_memory(to)) {
       if (type == WireType::fp32) return copy_from_device(to, from, count * sizeof(float));
-      return cast_to_host(to, device, count);
+      return cast_to_host(to, device, count, type);
     }
     if (type == WireType::fp32)
       check(cudaMemcpyAsync(to, from, count * sizeof(float), cudaMemcpyDeviceToDevice, stream_.stream()),
             "cudaMemcpyAsync (device to device)");
     else
-      check(launch_cast_to_bf16(device, reinterpret_cast<uint16_t*>(to), count, stream_.stream()), "cast kernel");
+      check(launch_cast(device, to, count, type, stream_.stream()), "cast kernel");
   });
 }
 
 // Stream order alone keeps the next kernel from overwriting what the copy before it still reads.
-void CudaStream::cast_to_host(std::byte* to, const float* device, size_t count) {
+void CudaStream::cast_to_host(std::byte* to, const float* device, size_t count, WireType type) {
   constexpr size_t kPart = kStaging / sizeof(uint16_t);
   for (size_t done = 0; done < count; done += kPart) {
     const size_t part = std::min(kPart, count - done);
-    check(launch_cast_to_bf16(device + done, reinterpret_cast<uint16_t*>(staging_.data()), part, stream_.stream()), "cast kernel");
+    check(launch_cast(device + done, staging_.data(), part, type, stream_.stream()), "cast kernel");
     copy_from_device(to + done * sizeof(uint16_t), staging_.data(), part * sizeof(uint16_t));
   }
 }
@@ -95,6 +106,10 @@ void CudaStream::leaf_norms(double* sums, const WireGradient& grad, size_t count
 
 void CudaStream::adam(const AdamRun& run) {
   attempt([&] { check(launch_adam(run, stream_.stream()), "Adam kernel"); });
+}
+
+void CudaStream::rank_sum(const RankSum& sum) {
+  attempt([&] { check(launch_rank_sum(sum, stream_.stream()), "kernel of the sum over ranks"); });
 }
 
 Event CudaStream::record() {

@@ -20,18 +20,21 @@ class CudaStream final : public Stream {
   void enqueue(std::function<void()> work) override;
   void copy_in(std::byte* device, const std::byte* host, size_t bytes) override;
   void copy_out(std::byte* host, const std::byte* device, size_t bytes) override;
+  void copy(std::byte* to, const std::byte* from, size_t bytes) override;
   void cast_out(std::byte* to, const float* device, size_t count, WireType type) override;
   void leaf_norms(double* sums, const WireGradient& grad, size_t count) override;
   void adam(const AdamRun& run) override;
+  void rank_sum(const RankSum& sum) override;
   Event record() override;
   void wait(const Event& event) override;
   void synchronize() override;
+  void* native() const override { return stream_.stream(); }
 
  private:
   // Runs unless the stream has failed, with its device current; keeps the first failure.
   void attempt(const std::function<void()>& work) noexcept;
   void copy_from_device(std::byte* host, const std::byte* device, size_t bytes) const;
-  void cast_to_host(std::byte* to, const float* device, size_t count);
+  void cast_to_host(std::byte* to, const float* device, size_t count, WireType type);
 
   const std::shared_ptr<Shared> shared_;
   const c10::cuda::CUDAStream stream_;

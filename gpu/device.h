@@ -9,6 +9,7 @@
 
 #include "base/budget.h"
 #include "gpu/adam_math.h"
+#include "gpu/rank_sum.h"
 #include "gpu/wire_type.h"
 
 namespace sluice::gpu {
@@ -73,14 +74,19 @@ class Stream {
   // NaN from then until the copy has run.
   virtual void copy_in(std::byte* device, const std::byte* host, size_t bytes) = 0;
   virtual void copy_out(std::byte* host, const std::byte* device, size_t bytes) = 0;
+  virtual void copy(std::byte* to, const std::byte* from, size_t bytes) = 0;  // within device memory; no overlap
   // Rounds `count` fp32 device values to the wire type on the way to `to` (host or device memory).
   virtual void cast_out(std::byte* to, const float* device, size_t count, WireType type) = 0;
   // Optimizer on device memory, with the bits of cpu_adam. sums: device memory, one for each leaf of kLeafElements.
   virtual void leaf_norms(double* sums, const WireGradient& grad, size_t count) = 0;
   virtual void adam(const AdamRun& run) = 0;
+  // Gradients of all ranks, added in rank order (gpu/rank_sum.h).
+  virtual void rank_sum(const RankSum& sum) = 0;
   virtual Event record() = 0;
   virtual void wait(const Event& event) = 0;  // later work of this stream waits for the event; the host does not
   virtual void synchronize() = 0;  // host waits for all work so far; rethrows the stream's failure
+  // CUDA: the cudaStream_t, for libraries that enqueue on it inside enqueue(). Emulated: null.
+  virtual void* native() const { return nullptr; }
 };
 
 struct MemoryStats {

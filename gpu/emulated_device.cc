@@ -120,14 +120,21 @@ class EmulatedStream final : public Stream {
     });
   }
 
+  void copy(std::byte* to, const std::byte* from, size_t bytes) override {
+    thread_.enqueue([to, from, bytes] {
+      if (bytes > 0) std::memcpy(to, from, bytes);
+    });
+  }
+
   void cast_out(std::byte* to, const float* device, size_t count, WireType type) override {
     if (!shared_->buffers.contains(to)) shared_->check_copy(reinterpret_cast<const std::byte*>(device), to, count * wire_bytes(type));
     thread_.enqueue([this, to, device, count, type] {
       shared_->d2h.pass(count * wire_bytes(type));
-      if (type == WireType::fp32)
-        std::memcpy(to, device, count * sizeof(float));
-      else
-        cast_to_bf16(device, reinterpret_cast<uint16_t*>(to), count);
+      switch (type) {
+        case WireType::fp32: return static_cast<void>(std::memcpy(to, device, count * sizeof(float)));
+        case WireType::fp16: return cast_to_fp16(device, reinterpret_cast<uint16_t*>(to), count);
+        case WireType::bf16: return cast_to_bf16(device, reinterpret_cast<uint16_t*>(to), count);
+      }
     });
   }
 
@@ -136,6 +143,9 @@ class EmulatedStream final : public Stream {
   }
   void adam(const AdamRun& run) override {
     thread_.enqueue([run] { gpu::adam(run); });
+  }
+  void rank_sum(const RankSum& sum) override {
+    thread_.enqueue([sum] { gpu::rank_sum(sum); });
   }
 
   Event record() override { return thread_.record(); }

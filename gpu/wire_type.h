@@ -4,7 +4,7 @@
 
 namespace sluice::gpu {
 
-enum class WireType { bf16, fp32 };
-constexpr size_t wire_bytes(WireType type) { return type == WireType::bf16 ? 2 : 4; }
+enum class WireType { bf16, fp16, fp32 };
+constexpr size_t wire_bytes(WireType type) { return type == WireType::fp32 ? 4 : 2; }
 
 }  // namespace sluice::gpu

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <random>
 
+#include "base/bf16.h"
 #include "device_suite.h"
 #include "gpu/host_kernels.h"
 #include "random_state.h"
@@ -93,6 +94,68 @@ TEST_P(DeviceSuite, AGradientThatIsNotFiniteShowsInItsLeafAlone) {
     stream->synchronize();
     EXPECT_TRUE(std::isfinite(sums.host[0]) && !std::isfinite(sums.host[1]) && std::isfinite(sums.host[2]));
   }
+}
+
+float wide(const std::byte* data, WireType type, size_t i) {
+  uint16_t half = 0;
+  float value = 0;
+  if (type == WireType::fp32) return std::memcpy(&value, data + 4 * i, 4), value;
+  std::memcpy(&half, data + 2 * i, 2);
+  return type == WireType::bf16 ? base::bf16_to_float(half) : math::half_to_float(half);
+}
+
+void narrow(float value, std::byte* data, WireType type, size_t i) {
+  if (type == WireType::fp32) return static_cast<void>(std::memcpy(data + 4 * i, &value, 4));
+  const uint16_t half = type == WireType::bf16 ? base::float_to_bf16(value) : math::to_half(value);
+  std::memcpy(data + 2 * i, &half, 2);
+}
+
+// In `type`: values of many sizes, zeros of both signs, infinities and NaNs.
+std::vector<std::byte> contribution(std::mt19937& random, size_t count, WireType type) {
+  std::vector<std::byte> out(count * wire_bytes(type));
+  std::normal_distribution<float> normal;
+  for (size_t i = 0; i < count; ++i) narrow(std::ldexp(normal(random), static_cast<int>(random() % 24) - 12), out.data(), type, i);
+  for (const float special : {0.0f, -0.0f, 1e-40f, 6e-8f, 60000.0f, 3e38f, HUGE_VALF, -HUGE_VALF, std::nanf("7")})
+    narrow(special, out.data(), type, random() % count);
+  return out;
+}
+
+TEST_P(DeviceSuite, TheSumOverRanksIsInFp32InRankOrderRoundedOnce) {
+  const auto device = make();
+  const auto stream = device->create_stream("s");
+  std::mt19937 random(7);
+  for (const WireType type : {WireType::bf16, WireType::fp16, WireType::fp32})
+    for (const WireType to_type : {WireType::bf16, WireType::fp16, WireType::fp32})
+      for (const int world : {1, 2, 5})
+        for (const size_t count : {size_t{1}, size_t{5000}}) {
+          const size_t bytes = count * wire_bytes(type);
+          const int rank = static_cast<int>(random() % static_cast<unsigned>(world));
+          Field<std::byte> own(*device, contribution(random, count, type));
+          std::vector<std::byte> others;
+          std::vector<float> total;
+          for (int r = 0; r < world; ++r) {
+            const auto part = r == rank ? own.expected : contribution(random, count, type);
+            if (r != rank) others.insert(others.end(), part.begin(), part.end());
+            for (size_t i = 0; i < count; ++i) {
+              const float value = wide(part.data(), type, i);
+              if (r == 0) total.push_back(value);
+              else total[i] += value;
+            }
+          }
+          std::vector<std::byte> expected(count * wire_bytes(to_type));
+          for (size_t i = 0; i < count; ++i)
+            narrow(std::isnan(total[i]) ? std::bit_cast<float>(0x7fc00000u) : total[i], expected.data(), to_type, i);
+          Field<std::byte> parts(*device, others), to(*device, expected);
+          own.send(*stream), parts.send(*stream);
+          // The result may replace this rank's own contribution.
+          RankSum sum{.to = type == to_type ? own.device() : to.device(), .to_type = to_type, .own = own.device(), .others = parts.device(),
+                      .stride = bytes, .rank = rank, .world = world, .type = type, .count = count};
+          stream->rank_sum(sum);
+          stream->copy_out(to.host.bytes(), static_cast<const std::byte*>(sum.to), expected.size());
+          stream->synchronize();
+          EXPECT_TRUE(to.same()) << "rank " << rank << " of " << world << ", " << count << " elements, types " << static_cast<int>(type)
+                                 << " and " << static_cast<int>(to_type);
+        }
 }
 
 }  // namespace

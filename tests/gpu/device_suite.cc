@@ -69,6 +69,20 @@ TEST_P(DeviceSuite, CopiesThereAndBack) {
   EXPECT_TRUE(from == to);
 }
 
+TEST_P(DeviceSuite, CopiesWithinTheDeviceInStreamOrder) {
+  const auto device = make();
+  const auto stream = device->create_stream("s");
+  const auto a = device->allocate(4000, "test"), b = device->allocate(4000, "test");
+  HostArray<int> from(*device, 1000), to(*device, 1000);
+  for (int i = 0; i < 1000; ++i) from[i] = i * i;
+  stream->copy_in(a->data(), from.bytes(), 4000);
+  stream->copy(b->data(), a->data(), 4000);
+  stream->copy(b->data(), a->data(), 0);
+  stream->copy_out(to.bytes(), b->data(), 4000);
+  stream->synchronize();
+  EXPECT_TRUE(from == to);
+}
+
 TEST_P(DeviceSuite, CastRoundsToNearestEvenInAnyLength) {
   const auto device = make();
   const auto stream = device->create_stream("s");
@@ -81,10 +95,11 @@ TEST_P(DeviceSuite, CastRoundsToNearestEvenInAnyLength) {
   const auto buffer = device->allocate(from.size() * 4, "test"), rounded = device->allocate(from.size() * 2, "test");
   stream->copy_in(buffer->data(), from.bytes(), from.size() * 4);
   for (const size_t count : {from.size(), size_t{1}, size_t{31}, size_t{0}}) {
-    HostArray<uint16_t> bf16(*device, from.size() + 1, 0xabcd), on_device(*device, from.size(), 0xabcd);
+    HostArray<uint16_t> bf16(*device, from.size() + 1, 0xabcd), fp16(*device, from.size() + 1, 0xabcd), on_device(*device, from.size(), 0xabcd);
     HostArray<float> fp32(*device, from.size(), 0);
     const auto* device_floats = reinterpret_cast<const float*>(buffer->data()) + (from.size() - count);
     stream->cast_out(bf16.bytes(), device_floats, count, WireType::bf16);
+    stream->cast_out(fp16.bytes(), device_floats, count, WireType::fp16);
     stream->cast_out(fp32.bytes(), device_floats, count, WireType::fp32);
     stream->cast_out(rounded->data(), device_floats, count, WireType::bf16);
     stream->copy_out(on_device.bytes(), rounded->data(), count * 2);
@@ -92,10 +107,12 @@ TEST_P(DeviceSuite, CastRoundsToNearestEvenInAnyLength) {
     for (size_t i = 0; i < count; ++i) {
       const float value = from[from.size() - count + i];
       ASSERT_EQ(bf16[i], base::float_to_bf16(value)) << value;
+      ASSERT_EQ(fp16[i], math::to_half(value)) << value;
       ASSERT_EQ(on_device[i], bf16[i]) << value;
       ASSERT_EQ(std::bit_cast<uint32_t>(fp32[i]), std::bit_cast<uint32_t>(value));
     }
     EXPECT_EQ(bf16[count], 0xabcd);
+    EXPECT_EQ(fp16[count], 0xabcd);
   }
 }
 
