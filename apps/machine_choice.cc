@@ -119,9 +119,15 @@ Machine with_emulated_rates(Machine m, const configs::MachineOptions& options) {
   set(m.disk_read, links.disk_read, true);
   set(m.disk_write, links.disk_write, true);
   m.disk_mixed = std::min(m.disk_mixed * faster, m.disk_read + m.disk_write);
+  // A throttled copy waits between its pieces: cores are for bytes, not for time. A computation that is only
+  // timed takes none.
+  const double h2d = m.h2d, d2h = m.d2h;
   set(m.h2d, links.h2d, false);
   set(m.d2h, links.d2h, false);
+  if (h2d > 0) m.h2d_cores *= std::min(1.0, m.h2d / h2d);
+  if (d2h > 0) m.d2h_cores *= std::min(1.0, m.d2h / d2h);
   set(m.compute, options.compute, false);
+  if (options.compute) m.compute_cores = 0;
   return m;
 }
 

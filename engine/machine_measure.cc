@@ -138,7 +138,7 @@ Machine measure_machine(const MeasureOptions& o) {
   m.compute = measure_compute(o, *device);
   // The device is emulated: everything runs on the same cores. A copy is one thread.
   m.compute_cores = m.update_cores = 1;
-  m.copy_cores = 1.0 / cores;
+  m.h2d_cores = m.d2h_cores = 1.0 / cores;
   m.copy_latency = m.update_latency = 5e-5;  // a thread is woken
   m.gpu_bytes = m.host_bytes = automatic_memory() / 2;
   return m;

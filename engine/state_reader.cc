@@ -1,6 +1,7 @@
 #include "engine/state_reader.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/bf16.h"
 #include "base/hash.h"
@@ -43,7 +44,8 @@ void StateReader::each_tile(uint32_t block, const offload::TensorPlace& tensor, 
   const auto& tiles = tensor.trainable ? place.trainable_tiles : place.frozen_tiles;
   const uint64_t begin = tensor.offset + first;
   for (uint64_t at = begin; at < begin + count;) {
-    const uint32_t tile = tiles.at(at / layout_.tile_elements());
+    const uint32_t tile = *std::prev(std::upper_bound(
+        tiles.begin(), tiles.end(), at, [&](uint64_t element, uint32_t t) { return element < layout_.tiles()[t].first; }));
     const uint64_t in_tile = at - layout_.tiles()[tile].first;
     const uint64_t n = std::min(begin + count - at, layout_.tiles()[tile].count - in_tile);
     use(tile, in_tile, n, at - begin);

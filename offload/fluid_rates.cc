@@ -21,7 +21,7 @@ double adam_bytes(const Machine& m) {
   return kAdamBytes * m.adam;
 }
 bool shares_cores(const Machine& m) {
-  return m.compute_cores > 0 || m.update_cores > 0 || m.copy_cores > 0;
+  return m.compute_cores > 0 || m.update_cores > 0 || m.h2d_cores > 0 || m.d2h_cores > 0;
 }
 
 // Share of all cores per unit of work.
@@ -32,8 +32,8 @@ LaneAmounts core_use(const Machine& m) {
   };
   set(Lane::compute, m.compute_cores, m.compute);
   set(Lane::update, m.update_cores, adam_bytes(m));
-  set(Lane::h2d, m.copy_cores, m.h2d);
-  set(Lane::d2h, m.copy_cores, m.d2h);
+  set(Lane::h2d, m.h2d_cores, m.h2d);
+  set(Lane::d2h, m.d2h_cores, m.d2h);
   return use;
 }
 

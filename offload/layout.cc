@@ -63,8 +63,9 @@ uint64_t BlockPlace::device_elements() const {
   return padded_trainable() + round_up(frozen, kExtentAlign);
 }
 
-Layout::Layout(const ModelDesc& model, Schema schema, uint64_t tile)
-    : schema_(schema), tile_(tile), tied_(model.tied) {
+Layout::Layout(const ModelDesc& model, Schema schema, uint64_t tile, uint32_t world)
+    : schema_(schema), tile_(tile), world_(world), tied_(model.tied) {
+  SLUICE_CHECK(world > 0, "a layout for no rank");
   if (tile == 0 || tile % kLeafElements != 0)
     base::fail(base::ErrorKind::config, "storage.tile is {} elements; it must be a positive multiple of {}",
                tile, kLeafElements);
@@ -79,11 +80,14 @@ Layout::Layout(const ModelDesc& model, Schema schema, uint64_t tile)
     for (bool trainable : {true, false}) {
       const uint64_t length = trainable ? block.trainable : block.frozen;
       auto& list = trainable ? block.trainable_tiles : block.frozen_tiles;
-      for (uint64_t first = 0; first < length; first += tile) {
-        const uint64_t count = std::min(tile, length - first);
-        list.push_back(static_cast<uint32_t>(tiles_.size()));
-        tiles_.push_back(
-            {b, static_cast<uint32_t>(first / tile), trainable, first, count, round_up(count, kExtentAlign)});
+      const uint64_t shard = round_up((length + world - 1) / world, kExtentAlign);
+      (trainable ? block.trainable_shard : block.frozen_shard) = shard;
+      for (uint64_t first = 0, count; first < length; first += count) {
+        const uint64_t owner = first / shard;
+        count = std::min({tile, length - first, (owner + 1) * shard - first});
+        tiles_.push_back({b, static_cast<uint32_t>(list.size()), static_cast<uint32_t>(owner), trainable,
+                          first, count, round_up(count, kExtentAlign)});
+        list.push_back(static_cast<uint32_t>(tiles_.size() - 1));
       }
     }
   }
@@ -124,6 +128,7 @@ uint64_t Layout::digest() const {
   };
   number(static_cast<uint64_t>(schema_));
   number(tile_);
+  if (world_ > 1) number(world_);
   number(tied_);
   number(blocks_.size());
   for (const BlockPlace& block : blocks_) {

@@ -3,6 +3,10 @@
 // The tensors of a block lie flat in declared order in two segments, trainable then frozen. Every tensor starts at a multiple
 // of 128 elements; the gaps are stored and always zero. The "flat index" of a segment is the one index used by tiles, leaves,
 // extents and gradients.
+//
+// Over `world` ranks a segment is cut into as many shards of equal length (a multiple of 2,048 elements; the last ones may be
+// shorter or empty). The cut depends on segment and world alone, never on the ZeRO stage: tiles, leaves and norms are the same in
+// every stage.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -49,10 +53,11 @@ struct TensorPlace {
   uint64_t count;
 };
 
-// A run of a segment's flat index: the unit of disk I/O, host staging and Adam.
+// A run of a segment's flat index inside one shard: the unit of disk I/O, host staging and Adam.
 struct Tile {
   uint32_t block;
-  uint32_t index;   // in its block and segment
+  uint32_t index;   // in its block and segment, counted over all shards
+  uint32_t shard;   // the rank that owns it
   bool trainable;
   uint64_t first;   // flat index of its first element
   uint64_t count;   // logical elements (multiple of kTensorAlign)
@@ -63,7 +68,8 @@ struct BlockPlace {
   BlockKind kind;
   std::vector<TensorPlace> tensors;          // declared order
   uint64_t trainable = 0, frozen = 0;        // logical elements of the two segments
-  std::vector<uint32_t> trainable_tiles, frozen_tiles;  // indices into Layout::tiles()
+  uint64_t trainable_shard = 0, frozen_shard = 0;  // elements from one shard's start to the next one's
+  std::vector<uint32_t> trainable_tiles, frozen_tiles;  // indices into Layout::tiles(), of all shards in order
   uint64_t padded_trainable() const;         // elements; where the frozen segment starts in a device slot
   uint64_t device_elements() const;          // both segments, each padded to kExtentAlign; each tile lies at its flat offset
 };
@@ -71,13 +77,14 @@ struct BlockPlace {
 class Layout {
  public:
   // tile: elements, a multiple of kLeafElements. Error(config) otherwise.
-  Layout(const ModelDesc& model, Schema schema, uint64_t tile);
+  Layout(const ModelDesc& model, Schema schema, uint64_t tile, uint32_t world = 1);
 
   Schema schema() const { return schema_; }
   uint64_t tile_elements() const { return tile_; }
+  uint32_t world() const { return world_; }
   bool tied() const { return tied_; }
   const std::vector<BlockPlace>& blocks() const { return blocks_; }
-  const std::vector<Tile>& tiles() const { return tiles_; }  // block order; in a block trainable first
+  const std::vector<Tile>& tiles() const { return tiles_; }  // block order; in a block trainable first; in a segment by shard
   const TensorPlace& tensor(std::string_view name) const;    // Error(bug) when absent
   uint64_t trainable_elements() const;                       // of the flat indices (gaps included), whole model
   uint64_t parameters() const;                               // sum of tensor counts
@@ -86,11 +93,12 @@ class Layout {
   uint64_t leaves(const Tile& tile) const { return (tile.count + kLeafElements - 1) / kLeafElements; }
   // The lowest block with a trainable parameter; none: nothing trains (Error(config) in the trainer).
   std::optional<uint32_t> lowest_trainable_block() const;
-  uint64_t digest() const;  // of schema, tile, blocks, names, shapes, order, trainable flags (not groups: decay may change): the store's layout hash
+  uint64_t digest() const;  // of schema, tile, world, blocks, names, shapes, order, trainable flags (not groups: decay may change): the store's layout hash
 
  private:
   Schema schema_;
   uint64_t tile_;
+  uint32_t world_;
   bool tied_;
   std::vector<BlockPlace> blocks_;
   std::vector<Tile> tiles_;

@@ -29,7 +29,7 @@ struct Machine {
   double device_memory_rate = 0;         // bytes per second; where the state is on a real device
 
   // Share of all cores that work takes at its full rate. All 0: nothing on the host is short of cores.
-  double compute_cores = 0, update_cores = 0, copy_cores = 0;
+  double compute_cores = 0, update_cores = 0, h2d_cores = 0, d2h_cores = 0;
 
   uint64_t gpu_bytes = 0, host_bytes = 0, disk_bytes = 0;  // that a run may use; 0: unknown
 };

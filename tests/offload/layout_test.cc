@@ -90,6 +90,7 @@ TEST(Layout, LowestTrainableBlock) {
   EXPECT_FALSE(Layout(m, Schema::bf16, kLeafElements).lowest_trainable_block().has_value());
 }
 
+// Over any number of ranks. Shards are even, and every tile has one owner.
 RC_GTEST_PROP(LayoutProperty, TilesCoverEachSegmentOnce, ()) {
   ModelDesc m;
   const int layers = *rc::gen::inRange(1, 4);
@@ -103,20 +104,27 @@ RC_GTEST_PROP(LayoutProperty, TilesCoverEachSegmentOnce, ()) {
     m.blocks.push_back(block);
   }
   const uint64_t tile = kLeafElements * *rc::gen::inRange<uint64_t>(1, 4);
-  const Layout layout(m, Schema::fp32, tile);
+  const auto world = *rc::gen::element(1u, 2u, 3u, 8u);
+  const Layout layout(m, Schema::fp32, tile, world);
   size_t seen = 0;
   for (const BlockPlace& block : layout.blocks()) {
     for (bool trainable : {true, false}) {
+      const uint64_t length = trainable ? block.trainable : block.frozen;
+      const uint64_t shard = trainable ? block.trainable_shard : block.frozen_shard;
+      RC_ASSERT(shard % kExtentAlign == 0 && shard * world >= length);
+      RC_ASSERT(shard * world < length + world * kExtentAlign);
       uint64_t next = 0;
       for (uint32_t i : trainable ? block.trainable_tiles : block.frozen_tiles) {
         const Tile& t = layout.tiles()[i];
         RC_ASSERT(i == seen++);
-        RC_ASSERT(t.first == next && t.first == t.index * tile && t.trainable == trainable);
+        RC_ASSERT(t.first == next && t.trainable == trainable);
+        RC_ASSERT(world > 1 || t.first == t.index * tile);
+        RC_ASSERT(t.first / shard == t.shard && (t.first + t.count - 1) / shard == t.shard && t.shard < world);
         RC_ASSERT(t.count > 0 && t.count <= tile && t.count % kTensorAlign == 0);
         RC_ASSERT(t.padded % kExtentAlign == 0 && t.padded >= t.count && t.padded < t.count + kExtentAlign);
         next += t.count;
       }
-      RC_ASSERT(next == (trainable ? block.trainable : block.frozen));
+      RC_ASSERT(next == length);
       uint64_t end = 0;
       for (const TensorPlace& t : block.tensors) {
         if (t.trainable != trainable) continue;
@@ -127,6 +135,7 @@ RC_GTEST_PROP(LayoutProperty, TilesCoverEachSegmentOnce, ()) {
     }
   }
   RC_ASSERT(seen == layout.tiles().size());
+  RC_ASSERT(world == 1 || layout.digest() != Layout(m, Schema::fp32, tile).digest());
 }
 
 }  // namespace

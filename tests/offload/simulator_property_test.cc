@@ -38,7 +38,7 @@ Machine random_machine() {
   m.d2h = rate(10e9);
   m.dram = rate(50e9);
   m.adam = rate(1e9);
-  if (*arbitrary<bool>()) m.compute_cores = 1, m.update_cores = .5, m.copy_cores = .25;
+  if (*arbitrary<bool>()) m.compute_cores = 1, m.update_cores = .5, m.h2d_cores = m.d2h_cores = .25;
   m.disk_latency = *element(0., 1e-4);
   m.copy_latency = m.update_latency = *element(0., 2e-5);
   m.flush = *element(0., 2e-3);
