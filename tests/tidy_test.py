@@ -17,7 +17,8 @@ BELOW = {
 }
 ONLY_IN = [  # what may be included where
     (r"<(ATen|torch|c10)/", ("engine/", "gpu/", "tests/engine/", "tests/gpu/", "benchmarks/")),
-    (r"<((ATen|c10)/cuda/|cuda|nvtx3/|nccl)", ("gpu/", "tests/gpu/")),
+    (r"<((ATen|c10)/cuda/|cuda|nvtx3/)", ("gpu/", "tests/gpu/")),
+    (r"<(nccl|mpi)", ("engine/comm/",)),
     (r"<liburing", ("io/",)),
     (r"<hwy/", ("cpu_adam/", "gpu/")),
     (r"<(tbb|oneapi/tbb)/", ("cpu_adam/",)),

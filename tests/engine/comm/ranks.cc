@@ -1,0 +1,72 @@
+#include "ranks.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "base/error.h"
+#include "engine/comm/local_group.h"
+#include "engine/comm/socket.h"
+
+namespace sluice::comm {
+namespace {
+
+struct Child {
+  pid_t pid;
+  int text;  // pipe
+};
+
+Outcome collect(const Child& child) {
+  Outcome outcome;
+  char buffer[4096];
+  for (ssize_t got = 0; (got = read(child.text, buffer, sizeof buffer)) > 0;) outcome.text.append(buffer, static_cast<size_t>(got));
+  ::close(child.text);
+  int status = 0;
+  waitpid(child.pid, &status, 0);
+  outcome.code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  return outcome;
+}
+
+}  // namespace
+
+std::vector<Outcome> run_threads(int world, const std::string& body, double deadline) {
+  LocalGroup group(world, deadline);
+  std::vector<Outcome> outcomes(static_cast<size_t>(world));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < world; ++rank)
+    threads.emplace_back([&, rank] {
+      outcomes[static_cast<size_t>(rank)] = run_rank([&](const CommOptions& options) { return group.join(rank, options); }, body);
+    });
+  for (auto& thread : threads) thread.join();
+  return outcomes;
+}
+
+std::vector<Outcome> run_processes(int world, const std::string& body, double deadline, const MakeFromControl& make) {
+  Socket listener = listen_on(0, true);
+  ControlOptions control{.world = world, .port = port_of(listener), .job = "test", .deadline = deadline};
+  std::vector<Child> children;
+  for (control.rank = 0; control.rank < world; ++control.rank) {
+    int ends[2];
+    SLUICE_CHECK(pipe(ends) == 0);
+    const pid_t pid = fork();
+    SLUICE_CHECK(pid >= 0);
+    if (pid == 0) {
+      ::close(ends[0]);
+      if (control.rank == 0) control.listener = listener.release();
+      else listener.close();
+      const Outcome outcome =
+          run_rank([&](const CommOptions& options) { return make(std::make_unique<Control>(control), options); }, body);
+      [[maybe_unused]] const auto ignored = write(ends[1], outcome.text.data(), outcome.text.size());
+      _exit(outcome.code);
+    }
+    ::close(ends[1]);
+    children.push_back({pid, ends[0]});
+  }
+  listener.close();
+  std::vector<Outcome> outcomes;
+  for (const Child& child : children) outcomes.push_back(collect(child));
+  return outcomes;
+}
+
+}  // namespace sluice::comm

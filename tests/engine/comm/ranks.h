@@ -1,0 +1,16 @@
+// Runs the ranks of a test: as threads of this process, or as processes of its own.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "rank_bodies.h"
+
+namespace sluice::comm {
+
+// Makes the Comm of a rank from a control channel that has all it needs.
+using MakeFromControl = std::function<std::unique_ptr<Comm>(std::unique_ptr<Control>, const CommOptions&)>;
+
+std::vector<Outcome> run_threads(int world, const std::string& body, double deadline);
+std::vector<Outcome> run_processes(int world, const std::string& body, double deadline, const MakeFromControl& make);
+
+}  // namespace sluice::comm
