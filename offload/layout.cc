@@ -119,6 +119,16 @@ std::optional<uint32_t> Layout::lowest_trainable_block() const {
   return std::nullopt;
 }
 
+Layout Layout::resized(uint64_t tile, uint32_t world) const {
+  ModelDesc model;
+  model.tied = tied_;
+  for (const BlockPlace& block : blocks_) {
+    BlockDesc& desc = model.blocks.emplace_back(BlockDesc{block.kind, {}});
+    for (const TensorPlace& t : block.tensors) desc.tensors.push_back({t.name, t.shape, t.trainable, t.group});
+  }
+  return {model, schema_, tile, world};
+}
+
 uint64_t Layout::digest() const {
   base::Xxh3 hash;
   const auto number = [&](uint64_t n) {  // little endian, whatever the machine

@@ -93,6 +93,7 @@ class Layout {
   uint64_t leaves(const Tile& tile) const { return (tile.count + kLeafElements - 1) / kLeafElements; }
   // The lowest block with a trainable parameter; none: nothing trains (Error(config) in the trainer).
   std::optional<uint32_t> lowest_trainable_block() const;
+  Layout resized(uint64_t tile, uint32_t world) const;  // the same model and schema, cut otherwise
   uint64_t digest() const;  // of schema, tile, world, blocks, names, shapes, order, trainable flags (not groups: decay may change): the store's layout hash
 
  private:

@@ -13,6 +13,7 @@
 #include "io/disk_queue.h"
 #include "io/file.h"
 #include "offload/layout.h"
+#include "offload/ranks.h"
 #include "offload/store_extent.h"
 #include "offload/store_record.h"
 
@@ -21,9 +22,9 @@ namespace sluice::offload {
 enum class Durable : uint8_t { step, checkpoint, none };
 
 struct StoreOptions {
-  std::filesystem::path run_dir;             // holds store/SUPER and store/layout.json
+  std::filesystem::path run_dir;             // holds store/SUPER and store/layout.json; all ranks see it
   std::vector<std::filesystem::path> paths;  // existing folders, one a drive, for slot files; empty:
-                                             // run_dir/store. One for now: more is Error(config)
+                                             // run_dir/store. May be local to a node. One for now: more is Error(config)
   Durable durable = Durable::step;
   std::string model_digest;     // hex; of the source model. Another model: Error(disk)
   double lock_seconds = 30;     // how long to wait for a lock that another process holds
@@ -42,6 +43,7 @@ struct Extent {
   const io::File* file = nullptr;
   uint64_t offset = 0;
   uint64_t bytes = 0;  // padded, multiple of 4 KiB
+  uint32_t drive = 0;  // index into storage.paths
 };
 
 // What OPEN found, for one line to the user each.
@@ -50,27 +52,32 @@ struct OpenReport {
   std::vector<std::string> notes;  // damaged other record, verified slot, cleared leftovers, ...
 };
 
-// One rank. Not thread-safe except extent(), published(), target() and set_hash() (different tiles). Errors:
-// Error(disk), with what, where, and what to do. After an error in begin_writes, prepare, publish, skip or
-// close the store refuses every further change: end the process and open again, which finds out what became
-// durable.
+// A rank's part of the store: the extents of its own shard (Tile::shard). Rank 0 alone holds the record. Collective, on all ranks in the
+// same order: create, open, publish, skip, close. A failure of one rank there is one of all: its own error on that rank, Error(peer) with
+// its reason on the others; nobody publishes.
+//
+// Not thread-safe except extent(), published(), target() and set_hash() (different tiles). Errors: Error(disk), with what, where, and
+// what to do. After an error in begin_writes, prepare, publish, skip or close the store refuses every further change: end the process
+// and open again, which finds out what became durable.
 class Store {
  public:
   static bool exists(const std::filesystem::path& run_dir);
 
-  // CREATE. `fill` is called for every tile in order, with host buffers of the extent sizes to fill with the
+  // CREATE. `fill` is called for every tile of this rank in order, with host buffers of the extent sizes to fill with the
   // initial weights extent and the lo field (zero-filled before the call; m and v stay unwritten = zero; no
   // lo in fp32); frozen tiles: weights only, into the base file. Peak memory: one tile. On any error nothing
   // is left behind but what existed before. An existing store is Error(config); too little space Error(disk)
   // before anything is written.
   using Fill = std::function<void(const Tile& tile, std::span<std::byte> weights, std::span<std::byte> lo)>;
   static std::unique_ptr<Store> create(const StoreOptions& options, const Layout& layout,
-                                       const StepMeta& meta, const Fill& fill);
+                                       const StepMeta& meta, const Fill& fill, Ranks& ranks = single_rank());
 
   // OPEN, exclusive. Leaves the store untouched when it refuses. Another model, a held lock, damage:
   // Error(disk). Another schema, tile, trainable set, placement or number of slots: Error(config) naming the
   // stored value. report may be null.
-  static std::unique_ptr<Store> open(const StoreOptions& options, const Layout& layout, OpenReport* report);
+  // layout.world() is ranks.world(). ranks outlives the store.
+  static std::unique_ptr<Store> open(const StoreOptions& options, const Layout& layout, OpenReport* report,
+                                     Ranks& ranks = single_rank());
   // Read-only view of the published generation under shared locks (export, eval, inspect). Refuses, naming
   // the holder, while a run holds the store. paths: where to look for slot files that were moved; empty:
   // where they were created.
@@ -81,12 +88,14 @@ class Store {
 
   virtual ~Store() = default;  // releases the locks; publishes nothing
 
+  virtual const Layout& layout() const = 0;  // of what is stored: its tiles and world
   virtual StepMeta meta() const = 0;        // of the published record
   virtual uint64_t generation() const = 0;  // of the published slot; skips keep it
   virtual int published() const = 0;        // slot
   // Slot that the next generation is written to (durable none: the same). Changes in publish().
   virtual int target() const = 0;
-  // tile: index into layout.tiles(). Frozen tiles: the base file, for any slot.
+  // tile: index into layout().tiles(); of this rank's shard, else Error(bug) (open_read_only: any). Frozen tiles: the base file, for
+  // any slot.
   virtual Extent extent(int slot, uint32_t tile, Part part) const = 0;
   // Of the table (published slot), or as set (target).
   virtual uint64_t hash(int slot, uint32_t tile, Part part) const = 0;
@@ -99,9 +108,10 @@ class Store {
   // happens.
   virtual void begin_writes() = 0;
   // C2: tables and header of the target, fdatasync of its files. All extents have been written and every hash
-  // set since the last commit (or skip). Not with durable none.
+  // set since the last commit (or skip). Not with durable none. Not collective; but a rank that fails here tells those that come to
+  // publish().
   virtual void prepare(const StepMeta& meta) = 0;
-  // C3-C5: publish what was prepared; returns when durable. The target becomes the published slot.
+  // C3-C5: publish what all ranks have prepared, with the same meta; returns when durable. The target becomes the published slot.
   virtual void publish() = 0;
   // SKIP: publish the same slot and generation with new meta. What was written to the target is garbage. Only
   // with durable step; otherwise nothing happens, and the skip travels with the meta of the next commit.

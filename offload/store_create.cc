@@ -249,6 +249,10 @@ void Creation::build(const StepMeta& meta, const Store::Fill& fill) {
   publish_name();
 }
 
+void check_one_rank(const Ranks& ranks) {
+  if (ranks.world() != 1) fail(ErrorKind::config, "a store of {} ranks is not built yet", ranks.world());
+}
+
 void check_paths(const StoreOptions& options) {
   if (options.paths.size() > 1)
     fail(ErrorKind::config, "storage.paths has {} entries; more than one drive is not built yet: name one",
@@ -261,7 +265,8 @@ void check_paths(const StoreOptions& options) {
 }  // namespace
 
 std::unique_ptr<Store> Store::create(const StoreOptions& options, const Layout& layout, const StepMeta& meta,
-                                     const Fill& fill) {
+                                     const Fill& fill, Ranks& ranks) {
+  check_one_rank(ranks);
   check_paths(options);
   if (exists(options.run_dir))
     fail(ErrorKind::config, "{} already holds a store. Continue it (--resume auto), or use another run.dir",

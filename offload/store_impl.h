@@ -28,6 +28,7 @@ class FileStore final : public Store {
   };
   FileStore(OpenedStore opened, const Layout& layout, Failpoints failpoints, Options options);
 
+  const Layout& layout() const override { return layout_; }
   StepMeta meta() const override { return record_.meta; }
   uint64_t generation() const override { return record_.gen; }
   int published() const override { return published_.load(); }

@@ -154,7 +154,9 @@ bool Store::exists(const fs::path& run_dir) {
   return fs::exists(store_folder(run_dir));
 }
 
-std::unique_ptr<Store> Store::open(const StoreOptions& options, const Layout& layout, OpenReport* report) {
+std::unique_ptr<Store> Store::open(const StoreOptions& options, const Layout& layout, OpenReport* report,
+                                   Ranks& ranks) {
+  if (ranks.world() != 1) fail(ErrorKind::config, "a store of {} ranks is not built yet", ranks.world());
   if (options.paths.size() > 1)
     fail(ErrorKind::config, "storage.paths has {} entries; more than one drive is not built yet: name one",
          options.paths.size());

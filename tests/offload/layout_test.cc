@@ -136,6 +136,7 @@ RC_GTEST_PROP(LayoutProperty, TilesCoverEachSegmentOnce, ()) {
   }
   RC_ASSERT(seen == layout.tiles().size());
   RC_ASSERT(world == 1 || layout.digest() != Layout(m, Schema::fp32, tile).digest());
+  RC_ASSERT(layout.resized(2 * tile, 5).digest() == Layout(m, Schema::fp32, 2 * tile, 5).digest());
 }
 
 }  // namespace
