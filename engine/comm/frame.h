@@ -41,6 +41,7 @@ class FrameLink {
   const Socket& socket() const { return socket_; }
   bool open() const { return static_cast<bool>(socket_); }
   void close() { socket_.close(); }
+  Socket take() { return std::move(socket_); }  // whole frames only have been read
 
   void put(const Frame& frame);  // queued
   bool pending() const { return !out_.empty(); }

@@ -18,7 +18,10 @@ class Socket {
   ~Socket() { close(); }
   Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   Socket& operator=(Socket&& other) noexcept {
-    std::swap(fd_, other.fd_);
+    if (this != &other) {
+      close();
+      fd_ = std::exchange(other.fd_, -1);
+    }
     return *this;
   }
   int fd() const { return fd_; }

@@ -6,7 +6,7 @@
 
 #include <chrono>
 
-#include "engine/comm/host_comm.h"
+#include "engine/comm/socket_comm.h"
 #include "ranks.h"
 
 namespace sluice::comm {
@@ -85,7 +85,9 @@ TEST_P(CommSuite, RanksThatDisagreeAboutSizesFail) {
 
 const Kind kThreads{"Threads", [](int world, const std::string& body) { return run_threads(world, body, kDeadline); }, false};
 
-INSTANTIATE_TEST_SUITE_P(All, CommSuite, testing::Values(kThreads), testing::PrintToStringParamName());
+const Kind kSockets{"Sockets", [](int world, const std::string& body) { return run_processes(world, body, kDeadline, make_socket_comm); }, true};
+
+INSTANTIATE_TEST_SUITE_P(All, CommSuite, testing::Values(kThreads, kSockets), testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace sluice::comm
