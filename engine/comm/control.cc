@@ -32,13 +32,14 @@ struct Control::Impl {
 Control::Control(const ControlOptions& options) : impl_(std::make_unique<Impl>(options)) {}
 
 Control::~Control() {
-  if (impl_->service && !impl_->service->closed())
+  if (!closed())
     fail(ErrorKind::peer, "it ended before the run did, without saying why");
 }
 
 int Control::rank() const { return impl_->options.rank; }
 int Control::world() const { return impl_->options.world; }
 double Control::deadline() const { return impl_->options.deadline; }
+const std::string& Control::job() const { return impl_->options.job; }
 
 std::vector<std::vector<std::byte>> Control::gather(Topic topic, std::span<const std::byte> bytes, double deadline) {
   std::vector<std::byte> own(bytes.begin(), bytes.end());
@@ -103,8 +104,10 @@ std::shared_ptr<void> Control::on_failure(std::function<void()> call) {
   return impl_->service ? impl_->service->on_failure(std::move(call)) : nullptr;
 }
 
+bool Control::closed() const noexcept { return !impl_->service || impl_->service->closed(); }
+
 void Control::close() {
-  if (impl_->service && !impl_->service->closed()) barrier(Topic::close);
+  if (!closed()) barrier(Topic::close);
 }
 
 }  // namespace sluice::comm

@@ -46,6 +46,7 @@ class Control {
   int rank() const;
   int world() const;
   double deadline() const;
+  const std::string& job() const;
 
   // What every rank gave, by rank. Sizes may differ; meant for up to some MB. Error(peer) once any rank has failed, or a rank keeps the
   // others waiting for longer than the deadline (of this call; 0: the channel's).
@@ -70,6 +71,7 @@ class Control {
 
   // All ranks are done: collective. What ends after it is no failure.
   void close();
+  bool closed() const noexcept;
 
  private:
   struct Impl;

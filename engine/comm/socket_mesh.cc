@@ -84,8 +84,7 @@ class Mesh {
         control_.check();
         FrameLink link(connect_to(host, address.port, kAttempt, &why));
         if (!link.open()) continue;
-        Frame hello;
-        hello.header.kind = FrameKind::hello;
+        Frame hello = text_frame(FrameKind::hello, control_.job());
         hello.header.rank = control_.rank();
         link.put(hello);
         if (link.flush() && !link.pending()) return link.take();
@@ -108,7 +107,7 @@ class Mesh {
       if (gone) link.close();
       if (!frame) continue;
       const int rank = frame->header.rank;
-      const bool known = frame->header.kind == FrameKind::hello && rank > control_.rank() && rank < control_.world();
+      const bool known = frame->header.kind == FrameKind::hello && text_of(*frame) == control_.job() && rank > control_.rank() && rank < control_.world();
       if (known && !sockets_[static_cast<size_t>(rank)]) {
         sockets_[static_cast<size_t>(rank)] = link.take();
         ++found;
