@@ -3,11 +3,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "base/error.h"
 #include "engine/comm/local_group.h"
 #include "engine/comm/socket.h"
+#include "tests/paths.h"
 
 namespace sluice::comm {
 namespace {
@@ -66,6 +70,26 @@ std::vector<Outcome> run_processes(int world, const std::string& body, double de
   listener.close();
   std::vector<Outcome> outcomes;
   for (const Child& child : children) outcomes.push_back(collect(child));
+  return outcomes;
+}
+
+std::vector<Outcome> run_launched(const std::string& command, int world, const std::string& body) {
+  const auto folder = std::filesystem::temp_directory_path() / fmt::format("sluice_ranks_{}_{}", getpid(), body);
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  const auto program = binary_dir() / "tests/engine/comm/rank_program";
+  const std::string line =
+      fmt::format("{} {} {} {} >{}/log 2>&1", command, program.string(), body, folder.string(), folder.string());
+  [[maybe_unused]] const int status = std::system(line.c_str());  // some launchers report the ranks' failures, others do not
+  std::vector<Outcome> outcomes;
+  for (int rank = 0; rank < world; ++rank) {
+    Outcome& outcome = outcomes.emplace_back(Outcome{128 + 9, ""});
+    std::ifstream file(folder / fmt::format("rank{}", rank));
+    if (!(file >> outcome.code)) continue;
+    file.get();
+    std::getline(file, outcome.text);
+  }
+  std::filesystem::remove_all(folder);
   return outcomes;
 }
 

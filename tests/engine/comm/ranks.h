@@ -11,6 +11,8 @@ namespace sluice::comm {
 using MakeFromControl = std::function<std::unique_ptr<Comm>(std::unique_ptr<Control>, const CommOptions&)>;
 
 std::vector<Outcome> run_threads(int world, const std::string& body, double deadline);
+// rank_program under a launcher: `command` and its arguments start it. A rank that leaves no word was killed.
+std::vector<Outcome> run_launched(const std::string& command, int world, const std::string& body);
 std::vector<Outcome> run_processes(int world, const std::string& body, double deadline, const MakeFromControl& make);
 
 }  // namespace sluice::comm
