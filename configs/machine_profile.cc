@@ -50,6 +50,8 @@ const std::vector<Row>& rows() {
         row("copy.h2d", bandwidth, &Machine::h2d),
         row("copy.d2h", bandwidth, &Machine::d2h),
         row("copy.latency", seconds, &Machine::copy_latency),
+        row("net.rate", bandwidth, &Machine::net),
+        row("net.latency", seconds, &Machine::net_latency),
         row("dram", bandwidth, &Machine::dram),
         row("adam.rate", rate("param/s"), &Machine::adam),
         row("adam.latency", seconds, &Machine::update_latency),

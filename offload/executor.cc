@@ -80,6 +80,7 @@ struct Executor::Impl {
     streams[static_cast<size_t>(Lane::compute)] = o.compute;
     streams[static_cast<size_t>(Lane::h2d)] = o.h2d;
     streams[static_cast<size_t>(Lane::d2h)] = o.d2h;
+    streams[static_cast<size_t>(Lane::comm)] = o.comm;
     for (size_t l = 0; l < kLanes; ++l) {
       const auto lane = static_cast<Lane>(l);
       if (plan.order[l].empty()) continue;

@@ -69,6 +69,7 @@ class Executor {
     gpu::Stream* compute = nullptr;
     gpu::Stream* h2d = nullptr;
     gpu::Stream* d2h = nullptr;
+    gpu::Stream* comm = nullptr;
     base::Trace* trace = nullptr;    // optional
   };
   // Plan, handlers and streams must outlive the executor. The plan has passed check_plan; one that cannot go on all the same ends

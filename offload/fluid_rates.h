@@ -10,8 +10,8 @@
 
 namespace sluice::offload {
 
-enum class Resource : uint8_t { disk, h2d, d2h, dram, update, compute, cores };
-inline constexpr size_t kResources = 7;
+enum class Resource : uint8_t { disk, h2d, d2h, net, dram, update, compute, cores };
+inline constexpr size_t kResources = 8;
 const char* to_string(Resource resource);
 
 using LaneCounts = std::array<uint32_t, kLanes>;  // operations at work

@@ -16,6 +16,7 @@ const char* usual_cause(Lane lane) {
     case Lane::disk_write_state: return "the drive's fast write cache is full, the drive is hot, or another process writes to it";
     case Lane::h2d:
     case Lane::d2h: return "another process uses the link or the memory bandwidth";
+    case Lane::comm: return "another rank is slower, or the network is shared";
     case Lane::compute: return "the device is throttled by heat or power, or another process uses it";
     case Lane::update: return "another process uses the cores or the memory bandwidth";
     case Lane::commit: return "flushes take longer: the drive is busy with other writes";

@@ -59,6 +59,12 @@ uint64_t TensorDesc::count() const {
 uint64_t BlockPlace::padded_trainable() const {
   return round_up(trainable, kExtentAlign);
 }
+BlockPlace::Range BlockPlace::shard(bool of_trainable, uint32_t rank) const {
+  const uint64_t length = of_trainable ? trainable : frozen;
+  const uint64_t each = of_trainable ? trainable_shard : frozen_shard;
+  const uint64_t first = std::min(length, rank * each);
+  return {first, std::min(each, length - first)};
+}
 uint64_t BlockPlace::device_elements() const {
   return padded_trainable() + round_up(frozen, kExtentAlign);
 }

@@ -71,6 +71,10 @@ struct BlockPlace {
   uint64_t trainable_shard = 0, frozen_shard = 0;  // elements from one shard's start to the next one's
   std::vector<uint32_t> trainable_tiles, frozen_tiles;  // indices into Layout::tiles(), of all shards in order
   uint64_t padded_trainable() const;         // elements; where the frozen segment starts in a device slot
+  struct Range {
+    uint64_t first = 0, count = 0;  // elements of the segment
+  };
+  Range shard(bool of_trainable, uint32_t rank) const;  // may be empty
   uint64_t device_elements() const;          // both segments, each padded to kExtentAlign; each tile lies at its flat offset
 };
 

@@ -21,6 +21,8 @@ struct Machine {
   double flush = 0.02;                   // seconds
   double h2d = 0, d2h = 0;               // bytes per second
   double copy_latency = 2e-5;            // seconds
+  double net = 0;                        // bytes per second that a rank receives from the others
+  double net_latency = 5e-5;             // seconds of a collective before its bytes flow
   double dram = 0;                       // bytes per second, of everything that touches host memory
   double adam = 0;                       // parameters per second
   double update_latency = 2e-5;          // seconds

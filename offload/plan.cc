@@ -11,9 +11,10 @@ using base::ErrorKind;
 using base::fail;
 
 const char* title(OpKind kind) {
-  constexpr const char* names[] = {"ReadWeights",  "ReadState",  "CopyIn", "Forward", "Loss",
-                                   "Backward",     "CopyOut",    "Norm",   "Gate",    "Update",
-                                   "WriteWeights", "WriteState", "Flush",  "Agree",   "Publish"};
+  constexpr const char* names[] = {"ReadWeights", "ReadState", "CopyIn",       "Gather",       "GatherUpdated",
+                                   "Forward",     "Loss",      "Backward",     "SaveBoundary", "LoadBoundary",
+                                   "Reduce",      "CopyOut",   "Norm",         "Gate",         "Update",
+                                   "WriteWeights", "WriteState", "Flush",      "Agree",        "Publish"};
   return names[static_cast<size_t>(kind)];
 }
 
@@ -62,23 +63,27 @@ void number_acquisitions(Plan& plan) {
 }  // namespace
 
 const char* to_string(OpKind kind) {
-  constexpr const char* names[] = {"read_weights",  "read_state",  "copy_in", "forward", "loss",
-                                   "backward",      "copy_out",    "norm",    "gate",    "update",
-                                   "write_weights", "write_state", "flush",   "agree",   "publish"};
+  constexpr const char* names[] = {"read_weights",  "read_state",  "copy_in",  "gather",        "gather_updated",
+                                   "forward",       "loss",        "backward", "save_boundary", "load_boundary",
+                                   "reduce",        "copy_out",    "norm",     "gate",          "update",
+                                   "write_weights", "write_state", "flush",    "agree",         "publish"};
   return names[static_cast<size_t>(kind)];
 }
 
 const char* to_string(Lane lane) {
   constexpr const char* names[] = {"disk_weights",     "disk_state", "disk_write_weights",
                                    "disk_write_state", "h2d",        "d2h",
-                                   "compute",          "update",     "commit"};
+                                   "comm",             "compute",    "update",
+                                   "commit"};
   return names[static_cast<size_t>(lane)];
 }
 
 const char* to_string(Ring ring) {
   constexpr const char* names[] = {"weights_held",   "weights",      "state",      "gradients",
                                    "tied_gradients", "device_layer", "device_big", "device_kept",
-                                   "grad_layer",     "grad_big"};
+                                   "grad_layer",     "grad_big",     "shard_layer", "shard_big",
+                                   "wire_layer",     "wire_big",     "boundary_even", "boundary_odd",
+                                   "boundary_back"};
   return names[static_cast<size_t>(ring)];
 }
 
@@ -98,7 +103,7 @@ std::string Plan::name(uint32_t index) const {
   const int32_t part = op.tile_in_block >= 0 ? op.tile_in_block : op.tile >= 0 ? op.tile : op.micro;
   if (op.block >= 0) text += fmt::format(" {}", op.block);
   if (part >= 0) text += fmt::format("{}{}", op.block >= 0 ? "." : " ", part);
-  if ((op.kind == OpKind::read_weights || op.kind == OpKind::copy_in) && op.visit != Visit::none)
+  if ((op.kind == OpKind::read_weights || op.kind == OpKind::copy_in || op.kind == OpKind::gather) && op.visit != Visit::none)
     text += fmt::format(" {}", to_string(op.visit));
   if (op.tied_part) text += " tied";
   return text;

@@ -11,16 +11,16 @@
 namespace sluice::offload {
 
 enum class OpKind : uint8_t {
-  read_weights, read_state, copy_in, forward, loss, backward, copy_out, norm, gate, update,
-  write_weights, write_state, flush, agree, publish,
+  read_weights, read_state, copy_in, gather, gather_updated, forward, loss, backward, save_boundary, load_boundary, reduce, copy_out,
+  norm, gate, update, write_weights, write_state, flush, agree, publish,
 };
 enum class Lane : uint8_t {
-  disk_weights, disk_state, disk_write_weights, disk_write_state, h2d, d2h, compute, update, commit,
+  disk_weights, disk_state, disk_write_weights, disk_write_state, h2d, d2h, comm, compute, update, commit,
 };
-inline constexpr size_t kLanes = 9;
+inline constexpr size_t kLanes = 10;
 const char* to_string(OpKind kind);
 const char* to_string(Lane lane);
-constexpr bool is_device_lane(Lane lane) { return lane == Lane::h2d || lane == Lane::d2h || lane == Lane::compute; }
+constexpr bool is_device_lane(Lane lane) { return lane >= Lane::h2d && lane <= Lane::compute; }
 constexpr bool is_disk_lane(Lane lane) { return lane <= Lane::disk_write_state; }
 
 // Why the weights of a block are visited.
@@ -38,8 +38,15 @@ enum class Ring : uint8_t {
   device_kept,    // device weight slots of kept blocks (keep_weights, keep_graphs)
   grad_layer,     // device fp32 gradients of a layer
   grad_big,       // device fp32 gradients of embedding or head
+  shard_layer,    // device: this rank's shard of a layer's weights, before they are gathered
+  shard_big,      // the same of embedding or head
+  wire_layer,     // device: a layer's gradient in the wire type, reduced over the ranks in place
+  wire_big,       // the same of embedding or head
+  boundary_even,  // device: inputs of blocks of even number, where boundaries live on the host
+  boundary_odd,
+  boundary_back,  // device: a block's input, back for its backward
 };
-inline constexpr size_t kRings = 10;
+inline constexpr size_t kRings = 17;
 const char* to_string(Ring ring);
 
 // An edge from `op` of `periods` periods ago (0: this period).
@@ -53,15 +60,19 @@ struct Dep {
 // clang-format off
 //   read_weights   weights | weights_held (acquires)
 //   read_state     state (acquires)
-//   copy_in        device_layer | device_big | device_kept (the first tile of a visit acquires);
-//                  weights | weights_held
-//   forward        the block's device slot
+//   copy_in        device_layer | device_big | device_kept, or shard_layer | shard_big where shards are gathered (the first tile
+//                  of a visit acquires); weights | weights_held
+//   gather         the block's device slot (acquires); shard_layer | shard_big
+//   forward        the block's device slot; boundaries on the host: the next block's input (acquires) and its own
 //   loss           device_big: the untied head, or the tied embedding; device_layer: the tied head's norm;
 //                  grad_big: of the untied head, or the head's part of the tied matrix;
 //                  grad_layer: of the tied head's norm (the first micro-batch acquires the gradients)
 //   backward       the block's device slot (none for the embedding);
 //                  grad_layer | grad_big (the first micro-batch acquires)
-//   copy_out       gradients | tied_gradients (acquires); grad_layer | grad_big
+//   save_boundary  boundary_even | boundary_odd
+//   load_boundary  boundary_back (acquires); used by backward
+//   reduce         wire_layer | wire_big (acquires); grad_layer | grad_big
+//   copy_out       gradients | tied_gradients (acquires); grad_layer | grad_big, or of several ranks wire_layer | wire_big
 //   norm           gradients; tied_gradients
 //   gate           every gradient tile that a wrong guess would need again: alone in using a ring many times
 //   update         weights | weights_held; state; gradients; tied_gradients
@@ -88,10 +99,10 @@ struct Op {
   Lane lane;
   Visit visit = Visit::none;
   int32_t block = -1;
-  int32_t micro = -1;   // forward, loss, backward: micro-batch
+  int32_t micro = -1;   // forward, loss, backward, save and load of a boundary: micro-batch
   int32_t tile = -1;    // index into Layout::tiles() (global), or -1
   int32_t tile_in_block = -1;  // trainable tiles first, then frozen ones
-  bool tied_part = false;  // copy_out: the head's contribution to the tied matrix (its Norm takes both parts)
+  bool tied_part = false;  // copy_out, reduce: the head's contribution to the tied matrix (its Norm takes both parts)
   bool last_micro = false; // last micro-batch of its block: gradients are complete, the device slot is free
   bool previous_step = false;  // part of the step of the period before: a deferred update, what belongs to it, a late commit
   uint64_t bytes = 0;      // moved on its lane; 0 for compute

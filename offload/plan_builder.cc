@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "base/error.h"
 #include "offload/plan_builder_parts.h"
@@ -16,7 +17,24 @@ constexpr uint32_t kWeightsTiles = 16;  // of the ring of tiles that are not hel
 constexpr uint32_t kStateTiles = 32;
 constexpr uint32_t kLayerGradients = 2;  // device fp32 gradients: one at work, one leaving
 constexpr uint32_t kBigGradients = 1;
+constexpr uint32_t kLayerShards = 2;     // device: own shards on their way into a gather
+constexpr uint32_t kLayerWires = 2;      // device: gradients at work in a reduction, or leaving
+constexpr uint32_t kBoundariesBack = 2;  // device: inputs for the backward, one at work, one coming
 constexpr uint32_t kCopyWidth = 2;
+
+void check_stage(const Layout& layout, const PlanOptions& o) {
+  if (layout.world() == 1 || o.zero_stage == 3) return;
+  SLUICE_CHECK(o.zero_stage < 3 && o.rank < layout.world());
+  if (o.zero_stage > 0 && o.weights != Tier::none)
+    fail(ErrorKind::config,
+         "zero_optimization.stage is {}, which keeps all weights on the device, but offload_param is {}: take stage 3, or set offload_param "
+         "to none",
+         o.zero_stage, to_string(o.weights));
+  if (o.zero_stage == 0 && (o.weights == Tier::nvme || o.state == Tier::nvme))
+    fail(ErrorKind::config,
+         "zero_optimization.stage is 0, which keeps everything on every rank, but the store on nvme holds each rank's shard: take stage 1 or "
+         "higher, or keep weights and state on none or cpu");
+}
 
 void check(const Layout& layout, const PlanOptions& o) {
   if (!layout.lowest_trainable_block())
@@ -27,6 +45,7 @@ void check(const Layout& layout, const PlanOptions& o) {
         "offload_optimizer is none (state on the device), but offload_param is {}: state on the device needs "
         "the weights there too. Set offload_param to none, or offload_optimizer to cpu or nvme",
         to_string(o.weights));
+  check_stage(layout, o);
   SLUICE_CHECK(o.micro_batches > 0 && o.lane_width > 0);
   SLUICE_CHECK(o.spread >= 0 && o.spread <= 1, "share of deferred tiles");
   SLUICE_CHECK(o.write_state || o.state != Tier::nvme, "state on nvme is always written");
@@ -38,6 +57,10 @@ void check(const Layout& layout, const PlanOptions& o) {
 }
 
 }  // namespace
+
+bool owns(const Layout& layout, const PlanOptions& o, uint32_t tile) {
+  return layout.world() == 1 || o.zero_stage == 0 || layout.tiles()[tile].shard == o.rank;
+}
 
 bool state_on_disk(const PlanOptions& o, uint32_t tile) { return o.state == Tier::nvme && tile >= o.pinned_tiles; }
 
@@ -51,6 +74,7 @@ uint32_t count_pinned(const Layout& layout, const PlanOptions& options, uint64_t
   uint64_t used = 0;
   for (uint32_t t = 0; t < layout.tiles().size(); ++t) {
     const Tile& tile = layout.tiles()[t];
+    if (!owns(layout, options, t)) continue;
     // A frozen tile has no state, and of weights tier none no copy in RAM.
     if (master_on_disk(none, t) && (tile.trainable || options.weights == Tier::nvme)) used += layout.weights_extent_bytes(tile);
     if (state_on_disk(none, t) && tile.trainable) used += layout.state_extent_bytes(tile);
@@ -73,6 +97,8 @@ PlanBuilder::PlanBuilder(const Layout& layout, const PlanOptions& options, bool 
     first_kept_ = std::max(head_ - keep, lowest_);
   }
   wire_bytes_ = options.wire_bytes != 0 ? options.wire_bytes : weight_bytes(layout.schema());
+  inputs_.resize(options.micro_batches);
+  saved_.resize(head_ + 1);
 }
 
 Plan PlanBuilder::build() {
@@ -101,7 +127,7 @@ void PlanBuilder::plan_tiles() {
   tiles_.resize(layout_.tiles().size());
   uint64_t number = 0;  // of the tile among the trainable ones
   for (uint32_t t = 0; t < tiles_.size(); ++t) {
-    if (!tile(t).trainable) continue;
+    if (!tile(t).trainable || !owned(t)) continue;
     const double q = options_.spread;
     const bool share =
         std::floor(static_cast<double>(number + 1) * q) > std::floor(static_cast<double>(number) * q);
@@ -161,10 +187,16 @@ void PlanBuilder::use(uint32_t i, const Use& what, uint32_t periods) {
   op(i).uses.push_back({what.ring, what.acquisition, periods});
 }
 
+std::vector<uint32_t> PlanBuilder::owned_of(const std::vector<uint32_t>& tiles) const {
+  std::vector<uint32_t> own;
+  std::copy_if(tiles.begin(), tiles.end(), std::back_inserter(own), [&](uint32_t t) { return owned(t); });
+  return own;
+}
+
 std::vector<uint32_t> PlanBuilder::tiles_of(uint32_t b) const {
   std::vector<uint32_t> all = block(b).trainable_tiles;
   all.insert(all.end(), block(b).frozen_tiles.begin(), block(b).frozen_tiles.end());
-  return all;
+  return owned_of(all);
 }
 
 // The tied head's norm shares its slot with the embedding's matrix: it goes first.
@@ -193,6 +225,15 @@ void PlanBuilder::size_rings() {
   all(Ring::device_kept);
   set(Ring::grad_layer, kLayerGradients);
   set(Ring::grad_big, kBigGradients);
+  set(Ring::shard_layer, kLayerShards);
+  set(Ring::shard_big, 1);
+  // Stage 1 shards the state alone: each rank keeps the whole gradient until its step ends.
+  const bool whole_gradient = options_.zero_stage == 1;
+  set(Ring::wire_layer, whole_gradient ? UINT32_MAX : kLayerWires);
+  set(Ring::wire_big, whole_gradient ? UINT32_MAX : 1);
+  set(Ring::boundary_even, options_.micro_batches);
+  set(Ring::boundary_odd, options_.micro_batches);
+  set(Ring::boundary_back, kBoundariesBack);
 }
 
 // The pool of weights tiles is shared out between the ring of held tiles and the other one.

@@ -31,7 +31,14 @@ struct PlanOptions {
   uint32_t lane_width = 4;    // of the disk lanes
   uint32_t pinned_tiles = 0;  // first tiles of the layout: those of tier nvme live in RAM, never read, still written
   uint32_t wire_bytes = 0;    // of one gradient element off the device; 0: of the compute type
+  // Of each boundary tensor, where they live on the host; 0: on the device, and no operation moves them.
+  uint64_t host_boundary_bytes = 0;
+  uint32_t rank = 0;        // of layout.world() ranks
+  uint32_t zero_stage = 3;  // what is sharded over several ranks: 1 the state, 2 gradients too, 3 weights too; 0 nothing
 };
+
+// Does this rank keep the state of the tile, and update it?
+bool owns(const Layout& layout, const PlanOptions& options, uint32_t tile);
 
 // Where a tile is read from: the state, and the master weights (of weights tier none they live with the state).
 bool state_on_disk(const PlanOptions& options, uint32_t tile);
@@ -53,10 +60,19 @@ uint32_t count_pinned(const Layout& layout, const PlanOptions& options, uint64_t
 // below the lowest trainable parameter have no Backward; a wholly frozen block above it has one for its
 // input's gradient only.
 //
+// Ranks. Each has a plan of the same collectives in the same order (lane comm); tiles are its own ones. Stage 3: a visit copies this rank's
+// shard to the device, Gather makes the whole block of all shards. Stages 1 and 2: weights are resident (tier none), and GatherUpdated brings the
+// updated shards of the others before a block's forward. In every stage Reduce rounds a block's gradient to the wire type and sums it over the
+// ranks: into the own shard, in stage 0 into all of them. No collective of a step begins before the gate of the step before: ranks
+// that end with a period have begun the same ones.
+//
+// Boundaries on the host: inputs of layers that a backward will need go to the host after they are made, and come back for it. Those of kept
+// graphs stay on the device.
+//
 // Placements backward and spread update on a guess, which needs a spare of the old state: the published slot.
 // Without commit there is none, so every tile is deferred (as in forward).
 //
-// Error(config): an impossible pair of tiers, nothing to train. Pools too small are found by check_plan.
+// Error(config): impossible tiers, or impossible in the stage; nothing to train. Pools too small are found by check_plan.
 Plan build_train_plan(const Layout& layout, const PlanOptions& options);
 
 // Forward and Loss only, no gradients. One period is one group of micro-batches. Weights come from the same

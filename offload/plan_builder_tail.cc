@@ -6,7 +6,7 @@ namespace sluice::offload {
 // The embedding first: the next forward begins with it. No forward begins before all are done.
 void PlanBuilder::updates_after_gate() {
   for (uint32_t b = 0; b <= head_; ++b)
-    for (uint32_t t : block(b).trainable_tiles) {
+    for (uint32_t t : owned_of(block(b).trainable_tiles)) {
       place_update(t, gate_slot() + 1 + static_cast<int32_t>(b));
       depend(static_cast<uint32_t>(first_forward_), tiles_[t].update, 1);
     }

@@ -6,10 +6,11 @@ namespace sluice::offload {
 
 // What compute slot `slot` left in the device gradient buffer of block b.
 void PlanBuilder::land(uint32_t b, int32_t slot, uint32_t last, const Use& gradient, bool tied_part) {
-  for (uint32_t t : block(b).trainable_tiles) land_tile(t, slot, last, gradient, tied_part);
+  const Use from = several_ranks() ? reduce(b, slot, last, gradient, tied_part) : gradient;
+  for (uint32_t t : owned_of(block(b).trainable_tiles)) land_tile(t, slot, last, from, tied_part);
 }
 
-void PlanBuilder::land_tile(uint32_t t, int32_t slot, uint32_t last, const Use& gradient, bool tied_part) {
+void PlanBuilder::land_tile(uint32_t t, int32_t slot, uint32_t last, const Use& from, bool tied_part) {
   TileOps& ops = tiles_[t];
   const float place = place_in_slot(t);
   const uint32_t copy =
@@ -17,7 +18,7 @@ void PlanBuilder::land_tile(uint32_t t, int32_t slot, uint32_t last, const Use& 
   op(copy).tied_part = tied_part;
   depend(copy, static_cast<int32_t>(last), 0);
   const Use wire = acquire(copy, tied_part ? Ring::tied_gradients : Ring::gradients);
-  use(copy, gradient);
+  use(copy, from);
 
   const auto norm = static_cast<uint32_t>(ops.norm), update = static_cast<uint32_t>(ops.update),
              gate = static_cast<uint32_t>(gate_);

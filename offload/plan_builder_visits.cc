@@ -16,7 +16,13 @@ PlanBuilder::Visited PlanBuilder::visit(uint32_t b, int32_t slot, Visit kind) {
       visited.after.emplace_back(tiles_[t].refresh, tiles_[t].deferred ? 0 : 1);
     }
   }
+  if (gathers()) gather(b, slot, kind, visited);
+  if (replicates() && block(b).trainable > 0) gather_updated(b, slot, visited);
   return visited;
+}
+
+Ring PlanBuilder::slot_ring(uint32_t b) const {
+  return big(b) ? Ring::device_big : kept(b) ? Ring::device_kept : Ring::device_layer;
 }
 
 void PlanBuilder::copy_in(uint32_t t, int32_t slot, Visit kind, Visited& visited) {
@@ -27,9 +33,7 @@ void PlanBuilder::copy_in(uint32_t t, int32_t slot, Visit kind, Visited& visited
   if (visited.slot) {
     use(copy, *visited.slot);
   } else {
-    visited.slot = acquire(copy, big(b)    ? Ring::device_big
-                                 : kept(b) ? Ring::device_kept
-                                           : Ring::device_layer);
+    visited.slot = acquire(copy, !gathers() ? slot_ring(b) : big(b) ? Ring::shard_big : Ring::shard_layer);
   }
   visited.after.emplace_back(copy, 0);
 
@@ -71,8 +75,11 @@ std::vector<uint32_t> PlanBuilder::compute(OpKind kind, uint32_t b, int32_t slot
       for (const auto& [on, periods] : visited.after) depend(i, static_cast<int32_t>(on), periods);
     if (j < previous_.size()) depend(i, static_cast<int32_t>(previous_[j]), 0);
     if (visited.slot) use(i, *visited.slot);
+    if (options_.host_boundary_bytes != 0) pass_boundary(kind, b, j, i);
     micro.push_back(i);
   }
+  // In training a gate stands between the two.
+  if (!train_ && visited.replicated >= 0) depend(static_cast<uint32_t>(visited.replicated), static_cast<int32_t>(micro.back()), 1);
   previous_ = micro;
   return micro;
 }
@@ -117,7 +124,7 @@ void PlanBuilder::backwards() {
     Visited visited;  // the embedding's backward needs no weights
     if (kept(b)) {
       visited.slot = kept_slots_[b];
-    } else if (b > 0 && !resident()) {
+    } else if (b > 0 && through_slots()) {
       visited = visit(b, slot, Visit::backward);
     }
     const std::vector<uint32_t> micro = compute(OpKind::backward, b, slot, visited);

@@ -35,6 +35,10 @@ class DataCheck {
     if (gate_)
       for (uint32_t i : plan_.order[static_cast<size_t>(Lane::compute)])
         need(*gate_, i, 1, "a rejected update is redone first");
+    if (gate_)
+      for (uint32_t i : plan_.order[static_cast<size_t>(Lane::comm)])
+        need(*gate_, i, 1, "ranks that end with a period have begun the same collectives");
+    for (const auto& [block, updated] : gathers_updated_) check_replicas(block, updated);
     for (const auto& [tile, ops] : tiles_) check_tile(ops);
     check_commit();
   }
@@ -62,12 +66,15 @@ class DataCheck {
   void check_gradient(const TileOps& ops, uint32_t late) const;
   void check_weights(const TileOps& ops, uint32_t age) const;
   void check_homes(const TileOps& ops, uint32_t age) const;
+  void check_replicas(int32_t block, uint32_t updated) const;
   void check_commit() const;
   uint32_t lateness(const TileOps& ops) const;
 
   const Plan& plan_;
   const PlanOrder& order_;
   std::map<int32_t, TileOps> tiles_;
+  std::map<int32_t, std::vector<uint32_t>> gathers_;  // by block
+  std::map<int32_t, uint32_t> gathers_updated_;
   std::optional<uint32_t> gate_, flush_, agree_, publish_;
 };
 
@@ -78,6 +85,9 @@ void DataCheck::collect() {
     if (kind == OpKind::flush) once(flush_, i);
     if (kind == OpKind::agree) once(agree_, i);
     if (kind == OpKind::publish) once(publish_, i);
+    if (kind == OpKind::gather) gathers_[op(i).block].push_back(i);
+    if (kind == OpKind::gather_updated && !gathers_updated_.emplace(op(i).block, i).second)
+      fail(ErrorKind::bug, "{} is there twice", plan_.name(i));
     if (op(i).tile < 0) continue;
     TileOps& ops = tiles_[op(i).tile];
     const bool for_update = op(i).visit == Visit::update;
@@ -137,20 +147,28 @@ void DataCheck::check_users(Ring ring, const std::vector<std::pair<uint32_t, uin
                             uint32_t acquirer) const {
   const bool of_tile = ring <= Ring::tied_gradients;
   const bool of_weights = ring >= Ring::device_layer && ring <= Ring::device_kept;
+  const bool of_shard = ring == Ring::shard_layer || ring == Ring::shard_big;
   for (const auto& [user, periods] : users) {
     if (user != acquirer) need(acquirer, user, periods, "it fills the buffer that the other uses");
     if (of_tile && op(user).tile >= 0 && op(user).tile != op(acquirer).tile)
       fail(ErrorKind::bug, "{} uses the buffer of {}", plan_.name(user), plan_.name(acquirer));
-    if (of_weights && op(user).kind == OpKind::copy_in && op(user).block != op(acquirer).block)
+    if ((of_weights || of_shard) && op(user).kind == OpKind::copy_in && op(user).block != op(acquirer).block)
       fail(ErrorKind::bug, "{} uses the device slot of {}", plan_.name(user), plan_.name(acquirer));
   }
-  // Device slots: all CopyIns before the computations. Device gradients: all computations before the
-  // CopyOuts.
+  // Device slots: all CopyIns, or the Gather, before the computations. Device gradients: all computations before
+  // the CopyOuts, or the Reduce. Shards: all CopyIns before the Gather.
   if (of_tile) return;
+  const auto fills = [&](const Op& o) {
+    return of_weights || of_shard ? o.kind == OpKind::copy_in || (of_weights && o.kind == OpKind::gather) : is_compute(o);
+  };
+  const auto takes = [&](const Op& o) {
+    return of_weights ? is_compute(o) : of_shard ? o.kind == OpKind::gather : o.kind == OpKind::copy_out || o.kind == OpKind::reduce;
+  };
+  if (ring >= Ring::wire_layer) return;  // filled by the one that acquires them
   for (const auto& [filler, filled] : users) {
-    if (of_weights ? op(filler).kind != OpKind::copy_in : !is_compute(op(filler))) continue;
+    if (!fills(op(filler))) continue;
     for (const auto& [user, used] : users)
-      if (of_weights ? is_compute(op(user)) : op(user).kind == OpKind::copy_out)
+      if (takes(op(user)))
         need(filler, user, used - filled, "the other needs all of the buffer");
   }
 }
@@ -239,12 +257,30 @@ void DataCheck::check_homes(const TileOps& ops, uint32_t age) const {
   if (!ops.refresh) return;
   need(*ops.update, *ops.refresh, 0, "it makes what the other copies");
   need(*ops.refresh, *ops.update, 1, "the other changes what is copied");
+  if (const auto gathers = gathers_.find(update.block); gathers != gathers_.end()) {  // of resident shards
+    for (uint32_t i : gathers->second) {
+      need(*ops.refresh, i, age, "the visit sees the updated weights");
+      need(i, *ops.update, 1 - age, "the visit sees the weights before the update");
+    }
+    return;
+  }
+  if (const auto updated = gathers_updated_.find(update.block); updated != gathers_updated_.end())
+    need(*ops.refresh, updated->second, age, "the other ranks get the updated weights");
   for (uint32_t i : plan_.order[static_cast<size_t>(Lane::compute)]) {
     if (op(i).block != update.block) continue;
     if (find_use(op(i), kDeviceSlots) != nullptr)
       fail(ErrorKind::bug, "{} has a device slot beside its resident weights", plan_.name(i));
     need(*ops.refresh, i, age, "the computation sees the updated weights");
     need(i, *ops.update, 1 - age, "the computation sees the weights before the update");
+  }
+}
+
+// Other ranks' updates reach resident weights between a step's last use of them and the next one's first.
+void DataCheck::check_replicas(int32_t block, uint32_t updated) const {
+  for (uint32_t i : plan_.order[static_cast<size_t>(Lane::compute)]) {
+    if (op(i).block != block) continue;
+    need(updated, i, 0, "the computation sees what other ranks have updated");
+    need(i, updated, 1, "the computation sees the weights before the update");
   }
 }
 

@@ -14,6 +14,9 @@ using Rings = std::initializer_list<Ring>;
 constexpr Rings kHostWeights = {Ring::weights_held, Ring::weights};
 constexpr Rings kDeviceSlots = {Ring::device_layer, Ring::device_big, Ring::device_kept};
 constexpr Rings kDeviceGradients = {Ring::grad_layer, Ring::grad_big};
+constexpr Rings kShards = {Ring::shard_layer, Ring::shard_big};
+constexpr Rings kWires = {Ring::wire_layer, Ring::wire_big};
+constexpr Rings kInputs = {Ring::boundary_even, Ring::boundary_odd};
 constexpr Rings kHostGradients = {Ring::gradients, Ring::tied_gradients};
 
 class UseCheck {
@@ -23,6 +26,8 @@ class UseCheck {
       if (op.kind == OpKind::update) trained_.insert(op.block);
       tied_ |= op.tied_part;
       slots_ |= find_use(op, kDeviceSlots) != nullptr;
+      gathers_ |= op.kind == OpKind::gather;
+      reduces_ |= op.kind == OpKind::reduce;
     }
   }
 
@@ -62,7 +67,11 @@ class UseCheck {
       if (kind == OpKind::update && filler.kind == OpKind::norm)
         same(i, dep.op, {Ring::gradients}), same(i, dep.op, {Ring::tied_gradients});
       if (dep.periods != 0) continue;
-      if (filler.kind == OpKind::copy_in) same(i, dep.op, kDeviceSlots);
+      if (filler.kind == OpKind::copy_in) same(i, dep.op, kDeviceSlots), same(i, dep.op, kShards);
+      if (filler.kind == OpKind::gather) same(i, dep.op, kDeviceSlots);
+      if (filler.kind == OpKind::reduce && kind == OpKind::copy_out) same(i, dep.op, kWires);
+      if (filler.kind == OpKind::load_boundary) same(i, dep.op, {Ring::boundary_back});
+      if (kind == OpKind::save_boundary) same(i, dep.op, {find_use(op(i), kInputs)->ring});
       if (filler.tile != op(i).tile) continue;
       if (filler.kind == OpKind::read_weights) same(i, dep.op, kHostWeights);
       if (filler.kind == OpKind::read_state) same(i, dep.op, {Ring::state});
@@ -80,10 +89,18 @@ class UseCheck {
       case OpKind::read_state:
         return some(i, {Ring::state}, "host tile");
       case OpKind::copy_out:
-        return some(i, kHostGradients, "gradient tile"), some(i, kDeviceGradients, "device gradient");
+        return some(i, kHostGradients, "gradient tile"), some(i, reduces_ ? kWires : kDeviceGradients, "device gradient");
       case OpKind::copy_in:
-        if (op(i).visit != Visit::update) some(i, kDeviceSlots, "device slot");
+        if (op(i).visit != Visit::update) some(i, gathers_ ? kShards : kDeviceSlots, "device slot");
         return;
+      case OpKind::gather:
+        return some(i, kDeviceSlots, "device slot");
+      case OpKind::reduce:
+        return some(i, kWires, "wire gradient"), some(i, kDeviceGradients, "device gradient");
+      case OpKind::save_boundary:
+        return some(i, kInputs, "block input");
+      case OpKind::load_boundary:
+        return some(i, {Ring::boundary_back}, "block input");
       default:
         return;
     }
@@ -101,25 +118,33 @@ class UseCheck {
     if (loss && tied_) some(i, {Ring::grad_big}, "gradient of the tied matrix");
   }
 
-  // All micro-batches of a block work on the same buffers.
+  // All micro-batches of a block work on the same buffers, but for their own inputs.
   void check_micro_batches() const {
     const auto& lane = plan_.order[static_cast<size_t>(Lane::compute)];
     for (size_t n = 1; n < lane.size(); ++n) {
       const Op &a = op(lane[n - 1]), &b = op(lane[n]);
       if (a.kind != b.kind || a.block != b.block) continue;
-      if (!std::is_permutation(
-              a.uses.begin(), a.uses.end(), b.uses.begin(), b.uses.end(), [](const Use& x, const Use& y) {
-                return x.ring == y.ring && x.acquisition == y.acquisition && x.periods == y.periods;
-              }))
+      const std::vector<Use> of_a = of_block(a), of_b = of_block(b);
+      if (!std::is_permutation(of_a.begin(), of_a.end(), of_b.begin(), of_b.end(), [](const Use& x, const Use& y) {
+            return x.ring == y.ring && x.acquisition == y.acquisition && x.periods == y.periods;
+          }))
         fail(ErrorKind::bug, "{} and {} work on different buffers", plan_.name(lane[n - 1]),
              plan_.name(lane[n]));
     }
+  }
+
+  static std::vector<Use> of_block(const Op& op) {
+    std::vector<Use> uses = op.uses;
+    std::erase_if(uses, [](const Use& use) { return use.ring >= Ring::boundary_even; });
+    return uses;
   }
 
   const Plan& plan_;
   std::set<int32_t> trained_;  // blocks with an Update
   bool tied_ = false;          // the tied matrix has gradients
   bool slots_ = false;         // weights come through device slots
+  bool gathers_ = false;       // of shards
+  bool reduces_ = false;       // gradients are summed over ranks
 };
 
 }  // namespace

@@ -30,6 +30,8 @@ double latency(const Machine& machine, const Op& op) {
     case Lane::h2d:
     case Lane::d2h:
       return machine.copy_latency;
+    case Lane::comm:
+      return machine.net_latency;
     case Lane::compute:
       return 0;
     case Lane::update:
@@ -62,6 +64,7 @@ void check_rates(const Plan& plan, const Machine& m) {
                                                         {m.disk_write, "disk.write"},
                                                         {m.h2d, "h2d"},
                                                         {m.d2h, "d2h"},
+                                                        {m.net, "net"},
                                                         {m.compute, "compute"},
                                                         {m.adam, "adam"},
                                                         {1, ""}};
@@ -248,7 +251,7 @@ void Simulator::arrive(const OpId& id) {
 
 // A stream does one thing at a time, in order, and waits for what it must.
 void Simulator::begin_streams(const OpId& cause) {
-  for (const Lane lane : {Lane::h2d, Lane::d2h, Lane::compute}) {
+  for (const Lane lane : {Lane::h2d, Lane::d2h, Lane::comm, Lane::compute}) {
     LaneState& state = lanes_[static_cast<size_t>(lane)];
     if (state.stream.empty() || !state.at_work.empty() || !may_begin(state.stream.front())) continue;
     const OpId id = state.stream.front();

@@ -296,11 +296,11 @@ inline void use(Plan& plan, Ring ring, std::vector<Dep> users) {
 // Streams of a device without LibTorch, and an executor on them.
 struct Machine {
   explicit Machine(const Plan& plan, OpHandlers& handlers, base::Trace* trace = nullptr)
-      : executor(plan, handlers, {.compute = compute.get(), .h2d = h2d.get(), .d2h = d2h.get(), .trace = trace}) {}
+      : executor(plan, handlers, {.compute = compute.get(), .h2d = h2d.get(), .d2h = d2h.get(), .comm = comm.get(), .trace = trace}) {}
   std::unique_ptr<gpu::Device> device = gpu::make_plain_device({});
   std::unique_ptr<gpu::Stream> compute = device->create_stream("compute");
   std::unique_ptr<gpu::Stream> h2d = device->create_stream("h2d");
-  std::unique_ptr<gpu::Stream> d2h = device->create_stream("d2h");
+  std::unique_ptr<gpu::Stream> d2h = device->create_stream("d2h"), comm = device->create_stream("comm");
   Executor executor;
 };
 

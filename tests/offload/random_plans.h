@@ -30,13 +30,18 @@ inline ModelDesc random_model() {
   return m;
 }
 
-inline PlanOptions random_options() {
+// Of one of `world` ranks.
+inline PlanOptions random_options(uint32_t world = 1) {
   using rc::gen::arbitrary;
   using rc::gen::element;
   PlanOptions o;
+  o.zero_stage = world == 1 ? 3 : *rc::gen::inRange(0u, 4u);
+  o.rank = *rc::gen::inRange(0u, world);
   o.weights = *element(Tier::none, Tier::cpu, Tier::nvme);
+  if (o.zero_stage < 3) o.weights = o.zero_stage == 0 ? *element(Tier::none, Tier::cpu) : Tier::none;
   o.state =
       o.weights == Tier::none ? *element(Tier::none, Tier::cpu, Tier::nvme) : *element(Tier::cpu, Tier::nvme);
+  if (o.zero_stage == 0 && o.state == Tier::nvme) o.state = Tier::cpu;
   o.commit = o.state != Tier::none && *arbitrary<bool>();
   o.write_weights = o.commit || o.weights == Tier::nvme || (o.weights == Tier::none && o.state == Tier::nvme);
   o.write_state = o.commit || o.state == Tier::nvme;
@@ -47,6 +52,7 @@ inline PlanOptions random_options() {
   o.keep_graphs = *element(0u, 0u, 1u, 99u);
   o.pinned_tiles = *element(0u, 0u, 1u, 3u, 8u, 1000u);
   o.pools.device_slots = *rc::gen::inRange(1u, 4u);
+  o.host_boundary_bytes = *element(0u, 0u, 4096u);
   return o;
 }
 

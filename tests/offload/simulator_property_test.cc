@@ -19,8 +19,8 @@ using rc::gen::element;
 using rc::gen::inRange;
 
 // The usual ones, with lanes and pools of every size.
-PlanOptions random_sizes() {
-  PlanOptions o = random_options();
+PlanOptions random_sizes(uint32_t world) {
+  PlanOptions o = random_options(world);
   o.lane_width = *inRange(1u, 6u);
   o.pools.weights = *element(0u, 3u, 8u);
   o.pools.state = *element(0u, 1u, 2u, 5u);
@@ -36,6 +36,7 @@ Machine random_machine() {
   m.disk_mixed = std::max(m.disk_read, m.disk_write) * *element(.8, 1., 1.4);
   m.h2d = rate(10e9);
   m.d2h = rate(10e9);
+  m.net = rate(5e9);
   m.dram = rate(50e9);
   m.adam = rate(1e9);
   if (*arbitrary<bool>()) m.compute_cores = 1, m.update_cores = .5, m.h2d_cores = m.d2h_cores = .25;
@@ -58,8 +59,8 @@ bool passes(const Plan& plan) {
 }
 
 struct Case {
-  Layout layout{random_model(), Schema::bf16, kSmallTile};
-  Plan plan = build_train_plan(layout, random_sizes());
+  Layout layout{random_model(), Schema::bf16, kSmallTile, *element(1u, 1u, 2u, 4u)};
+  Plan plan = build_train_plan(layout, random_sizes(layout.world()));
   Machine machine = random_machine();
   FlopsOf flops = flops_of_seconds(machine, *element(1e-5, 1e-4, 1e-3));
 };
