@@ -55,7 +55,7 @@ BlockWeights ComputeOps::weights(const offload::OpRun& run, uint32_t block, bool
   // A tied loss names two blocks: the head's norm in a layer's slot, the embedding in the big one.
   const bool big = is_big(shape_.layout(), block);
   BlockWeights w;
-  if (shape_.resident()) {
+  if (!shape_.through_slots()) {
     w.flat = buffers_.resident(block);
   } else {
     for (const Ring ring : {Ring::device_layer, Ring::device_kept, Ring::device_big})
@@ -70,6 +70,14 @@ BlockWeights ComputeOps::weights(const offload::OpRun& run, uint32_t block, bool
     }
   }
   return w;
+}
+
+at::Tensor ComputeOps::input(const offload::OpRun& run, uint32_t block) const {
+  if (shape_.stays_on_device(block)) return buffers_.boundary(block, static_cast<uint32_t>(run.op().micro));
+  const Ring ring = run.op().kind == OpKind::backward ? Ring::boundary_back : block % 2 == 0 ? Ring::boundary_even : Ring::boundary_odd;
+  const offload::Use* use = find_use(run.op(), ring);
+  SLUICE_CHECK(use != nullptr, run.plan->name(run.index));
+  return buffers_.whole(ring, run.plan->buffer(*use, run.period));
 }
 
 MicroBatch ComputeOps::batch(const Step& step, uint32_t micro) const {
@@ -91,15 +99,15 @@ LayerGraph& ComputeOps::graph(uint32_t block, uint32_t micro) {
 void ComputeOps::forward(const offload::OpRun& run, Step& step) {
   const auto block = static_cast<uint32_t>(run.op().block), micro = static_cast<uint32_t>(run.op().micro);
   const BlockWeights w = weights(run, block, false);
-  at::Tensor output = buffers_.boundary(block + 1, micro);
+  at::Tensor output = input(run, block + 1);
   if (block == 0) {
     output.copy_(model_.embed(w, batch(step, micro)));
   } else if (keeps_graph(block)) {
     LayerGraph& kept = graph(block, micro);
-    kept = model_.forward_graph(block - 1, w, buffers_.boundary(block, micro), batch(step, micro));
+    kept = model_.forward_graph(block - 1, w, input(run, block), batch(step, micro));
     output.copy_(kept.output.detach());
   } else {
-    output.copy_(model_.forward(block - 1, w, buffers_.boundary(block, micro), batch(step, micro)));
+    output.copy_(model_.forward(block - 1, w, input(run, block), batch(step, micro)));
   }
 }
 
@@ -109,7 +117,7 @@ void ComputeOps::loss(const offload::OpRun& run, Step& step) {
   const BlockWeights norm = weights(run, head_, grads);
   const BlockWeights matrix = shape_.layout().tied() ? weights(run, 0, grads) : norm;
   const Model::LossResult result =
-      model_.loss(norm, matrix, buffers_.boundary(head_, micro), batch(step, micro), step.scale, grads);
+      model_.loss(norm, matrix, input(run, head_), batch(step, micro), step.scale, grads);
   buffers_.loss(micro).copy_(result.loss_sum);
   if (grads && options_.lowest_trainable < head_) buffers_.boundary_gradient(micro).copy_(result.grad_input);
 }
@@ -120,7 +128,7 @@ void ComputeOps::backward(const offload::OpRun& run, Step& step) {
   at::Tensor gradient = buffers_.boundary_gradient(micro);
   if (block == 0) return model_.embed_backward(w, gradient, batch(step, micro));
   LayerGraph g = keeps_graph(block) ? std::exchange(graph(block, micro), {})
-                                    : model_.forward_graph(block - 1, w, buffers_.boundary(block, micro), batch(step, micro));
+                                    : model_.forward_graph(block - 1, w, input(run, block), batch(step, micro));
   const bool below = options_.lowest_trainable < block;
   const at::Tensor input_gradient = model_.backward(block - 1, std::move(g), w, gradient, below);
   if (below) gradient.copy_(input_gradient);

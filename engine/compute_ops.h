@@ -33,6 +33,8 @@ class ComputeOps {
   void loss(const offload::OpRun& run, Step& step);
   void backward(const offload::OpRun& run, Step& step);
   BlockWeights weights(const offload::OpRun& run, uint32_t block, bool with_gradient) const;
+  // Input of the block that the operation takes in, or hands on.
+  at::Tensor input(const offload::OpRun& run, uint32_t block) const;
   MicroBatch batch(const Step& step, uint32_t micro) const;
   bool keeps_graph(uint32_t block) const;
   LayerGraph& graph(uint32_t block, uint32_t micro);

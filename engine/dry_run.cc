@@ -107,12 +107,12 @@ class DryRun {
   }
 
   static void copy(at::Tensor to, const at::Tensor& from) { to.copy_(from); }
-  at::Tensor input(uint32_t block) const { return buffers_.boundary(block, 0); }
+  at::Tensor input(uint32_t block) const { return buffers_.any_input(block); }
 
   BlockWeights weights(uint32_t block, bool gradient) const {
     const bool big = is_big(layout_, block);
     BlockWeights w;
-    if (shape_.resident()) {
+    if (!shape_.through_slots()) {
       w.flat = buffers_.resident(block);
     } else {
       const Ring ring = big ? Ring::device_big : shape_.ring_size(Ring::device_layer) > 0 ? Ring::device_layer : Ring::device_kept;

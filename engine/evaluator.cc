@@ -6,18 +6,22 @@
 namespace sluice::engine {
 namespace {
 
-// Every sample of the data, once, in order.
+// Every sample of the data, once, in order; of several ranks this one's micro-batches of each period, global ones in rank order.
 class EvalSource : public StepSource {
  public:
-  EvalSource(const Packing& data, const StepOptions& shape, const std::function<void(uint64_t, uint64_t)>& progress)
-      : data_(data), shape_(shape), progress_(progress), samples_(data.samples_per_epoch(0)) {}
+  EvalSource(const Packing& data, const StepOptions& shape, uint32_t world, const std::function<void(uint64_t, uint64_t)>& progress)
+      : data_(data),
+        shape_(shape),
+        progress_(progress),
+        samples_(data.samples_per_epoch(0)),
+        own_(uint64_t{shape.micro_batches} * shape.micro_batch),
+        per_period_(own_ * world) {}
 
   bool begin(uint64_t period, Step& step) override {
-    const uint64_t per_period = uint64_t{shape_.micro_batches} * shape_.micro_batch;
-    if (period * per_period >= samples_) return false;
+    if (period * per_period_ >= samples_) return false;
+    const uint64_t first = period * per_period_ + shape_.rank * own_;
     for (uint32_t j = 0; j < shape_.micro_batches; ++j) {
-      step.micro.push_back(assemble(data_, period * per_period + uint64_t{j} * shape_.micro_batch, shape_.micro_batch,
-                                    shape_.sequence, samples_));
+      step.micro.push_back(assemble(data_, first + uint64_t{j} * shape_.micro_batch, shape_.micro_batch, shape_.sequence, samples_));
       step.trained += step.micro.back().trained;
     }
     return true;
@@ -26,17 +30,27 @@ class EvalSource : public StepSource {
   void end(const Step& step) override {
     for (const double loss : step.losses) loss_sum_ += loss;
     trained_ += step.trained;
-    done_ += uint64_t{shape_.micro_batches} * shape_.micro_batch;
+    done_ += per_period_;
     if (progress_) progress_(std::min(done_, samples_), samples_);
   }
 
-  EvalResult result() const { return {trained_ == 0 ? 0 : loss_sum_ / static_cast<double>(trained_), trained_}; }
+  EvalResult result(comm::Comm* comm) const {
+    double sum = loss_sum_;
+    uint64_t trained = trained_;
+    if (comm != nullptr) {
+      const double mine[] = {sum, static_cast<double>(trained)};  // exact below 2^53 tokens
+      sum = 0, trained = 0;
+      for (const auto& of : comm->control().gather(comm::Topic::evaluate, std::span<const double>(mine)))
+        sum += of.at(0), trained += static_cast<uint64_t>(of.at(1));
+    }
+    return {trained == 0 ? 0 : sum / static_cast<double>(trained), trained};
+  }
 
  private:
   const Packing& data_;
   const StepOptions& shape_;
   const std::function<void(uint64_t, uint64_t)>& progress_;
-  const uint64_t samples_;
+  const uint64_t samples_, own_, per_period_;
   double loss_sum_ = 0;
   uint64_t trained_ = 0, done_ = 0;
 };
@@ -50,16 +64,19 @@ Evaluator::Evaluator(Runtime& runtime, Model& model, const StepShape& shape, Ste
       store_(store),
       plan_(plan),
       compute_(model, shape, buffers, {.keep_graphs = 0, .training = false, .lowest_trainable = 0}),
-      transfer_(shape, buffers, store, *runtime.queue) {}
+      transfer_(shape, buffers, store, *runtime.queue) {
+  if (runtime.comm) comm_.emplace(shape, buffers, *runtime.comm);
+}
 
 EvalResult Evaluator::run(const Packing& data, int slot, const std::function<void(uint64_t, uint64_t)>& progress) {
-  EvalSource source(data, shape_.options(), progress);
+  EvalSource source(data, shape_.options(), shape_.layout().world(), progress);
   StepHandlers handlers(shape_, compute_, transfer_, nullptr, store_, source, {});
+  if (comm_) handlers.connect(&*comm_, nullptr);
   handlers.set_newest({.read = slot, .write = slot});
   offload::Executor executor(plan_, handlers,
-                             {.compute = runtime_.compute.get(), .h2d = runtime_.h2d.get(), .d2h = runtime_.d2h.get(), .trace = nullptr});
+                             runtime_.streams(nullptr));
   executor.run(0);
-  return source.result();
+  return source.result(runtime_.comm.get());
 }
 
 }  // namespace sluice::engine

@@ -4,6 +4,7 @@
 #include <future>
 
 #include "base/arena.h"
+#include "base/error.h"
 
 namespace sluice::engine {
 namespace {
@@ -54,6 +55,7 @@ class Staging {
     transfers_.wait();
   }
   std::byte* host() const { return arena_.data(); }
+  Transfers& transfers() { return transfers_; }
 
  private:
   Runtime& runtime_;
@@ -62,24 +64,53 @@ class Staging {
   Transfers transfers_;
 };
 
-// The largest extent that has its home on the device.
+// What other ranks have read, where this one keeps it too: an extent at a time, through device memory, which is what ranks exchange.
+class Replicas {
+ public:
+  Replicas(Runtime& runtime, const Staging& staging, uint64_t bytes)
+      : runtime_(runtime), staging_(staging), bytes_(bytes), device_(runtime.device->allocate(bytes, "loading")) {}
+
+  // Collective. `bytes` of staging host memory of rank `owner`; on the others they come there too.
+  void share(uint32_t owner, uint64_t bytes) {
+    SLUICE_CHECK(bytes <= bytes_, "an extent to share");
+    std::vector<comm::Part> parts(static_cast<size_t>(runtime_.comm->world()));
+    parts[owner] = {0, bytes / sizeof(uint16_t)};
+    if (runtime_.comm->rank() == static_cast<int>(owner)) runtime_.network->copy_in(device_->data(), staging_.host(), bytes);
+    runtime_.comm->all_gather(*runtime_.network, device_->data(), device_->data(), parts, gpu::WireType::bf16);
+    runtime_.network->copy_out(staging_.host(), device_->data(), bytes);
+    runtime_.network->synchronize();
+  }
+
+ private:
+  Runtime& runtime_;
+  const Staging& staging_;
+  const uint64_t bytes_;
+  const std::unique_ptr<gpu::DeviceBuffer> device_;
+};
+
+bool keeps_all(const StepShape& shape) { return shape.several_ranks() && !shape.gathers(); }
+
+// The largest extent that has its home on the device, or is shared with other ranks.
 uint64_t staged_bytes(const StepShape& shape) {
   uint64_t largest = 0;
   for (const auto& tile : shape.layout().tiles()) {
-    if (shape.resident()) largest = std::max(largest, shape.layout().weights_extent_bytes(tile));
-    if (shape.state_on_device() && tile.trainable) largest = std::max(largest, shape.layout().state_extent_bytes(tile));
+    if (shape.resident() || keeps_all(shape)) largest = std::max(largest, shape.layout().weights_extent_bytes(tile));
+    if ((shape.state_on_device() || keeps_all(shape)) && tile.trainable) largest = std::max(largest, shape.layout().state_extent_bytes(tile));
   }
   return largest;
 }
 
 }  // namespace
 
-void load_homes(const StepShape& shape, StepBuffers& buffers, const offload::Store& store, int slot, Runtime& runtime,
+namespace {
+
+// One rank, or shards that no other rank keeps.
+void load_shard(const StepShape& shape, StepBuffers& buffers, const offload::Store& store, int slot, Runtime& runtime, Staging& staging,
                 const Progress& progress) {
   const auto& tiles = shape.layout().tiles();
-  Staging staging(runtime, staged_bytes(shape));
   Transfers transfers(*runtime.queue);
   for (uint32_t i = 0; i < tiles.size(); ++i) {
+    if (!shape.owns(i)) continue;
     std::byte* weights = buffers.weights_home(i);
     std::byte* state = buffers.state_home(i);
     if (state != nullptr) {
@@ -90,15 +121,60 @@ void load_homes(const StepShape& shape, StepBuffers& buffers, const offload::Sto
       if (weights != nullptr) transfers.add(io::IoOp::read, store.extent(slot, i, offload::Part::weights), weights);
     } else {
       const offload::Extent extent = store.extent(slot, i, offload::Part::weights);
-      const at::Tensor resident = buffers.resident(tiles[i].block);
-      std::byte* device = static_cast<std::byte*>(resident.data_ptr()) + buffers.offset_in_block(tiles[i]);
+      std::byte* device = buffers.resident_place(tiles[i]);
       staging.load(extent, device);
-      StepBuffers::refilled(resident);
+      StepBuffers::refilled(buffers.resident(tiles[i].block));
       if (weights != nullptr && weights != device) std::copy_n(staging.host(), extent.bytes, weights);
     }
     if (progress) progress(i + 1, tiles.size());
   }
   transfers.wait();
+}
+
+// Every extent that any rank but its owner keeps is read by the owner and passed on.
+void load_shared(const StepShape& shape, StepBuffers& buffers, const offload::Store& store, int slot, Runtime& runtime, Staging& staging,
+                 const Progress& progress) {
+  const auto& tiles = shape.layout().tiles();
+  Replicas replicas(runtime, staging, staged_bytes(shape));
+  for (uint32_t i = 0; i < tiles.size(); ++i) {
+    const auto fetch = [&](offload::Part part, uint64_t bytes) {
+      if (shape.in_own_store(i)) {
+        staging.transfers().add(io::IoOp::read, store.extent(slot, i, part), staging.host());
+        staging.transfers().wait();
+      }
+      replicas.share(tiles[i].shard, bytes);
+    };
+    const auto keep = [&](std::byte* home, bool on_device, uint64_t bytes) {
+      if (home == nullptr) return;
+      if (!on_device) {
+        std::copy_n(staging.host(), bytes, home);
+        return;
+      }
+      runtime.h2d->copy_in(home, staging.host(), bytes);
+      runtime.h2d->synchronize();
+    };
+    const uint64_t weights_bytes = shape.layout().weights_extent_bytes(tiles[i]), state_bytes = shape.layout().state_extent_bytes(tiles[i]);
+    fetch(offload::Part::weights, weights_bytes);
+    if (shape.resident()) {
+      keep(buffers.resident_place(tiles[i]), true, weights_bytes);
+      StepBuffers::refilled(buffers.resident(tiles[i].block));
+    }
+    if (buffers.weights_home(i) != nullptr && !(shape.resident() && shape.state_on_device()))
+      keep(buffers.weights_home(i), false, weights_bytes);
+    if (tiles[i].trainable) {
+      fetch(offload::Part::state, state_bytes);
+      keep(buffers.state_home(i), shape.state_on_device(), state_bytes);
+    }
+    if (progress) progress(i + 1, tiles.size());
+  }
+}
+
+}  // namespace
+
+void load_homes(const StepShape& shape, StepBuffers& buffers, const offload::Store& store, int slot, Runtime& runtime,
+                const Progress& progress) {
+  Staging staging(runtime, staged_bytes(shape));
+  (keeps_all(shape) ? load_shared : load_shard)(shape, buffers, store, slot, runtime, staging, progress);
 }
 
 void store_homes(const StepShape& shape, StepBuffers& buffers, const offload::Store& store, int slot, Runtime& runtime,
@@ -115,7 +191,7 @@ void store_homes(const StepShape& shape, StepBuffers& buffers, const offload::St
         offload::hash_extent(layout.schema(), part, tiles[tile], {on_device ? staging.host() : home, extent.bytes});
   };
   for (uint32_t i = 0; i < tiles.size(); ++i) {
-    if (!tiles[i].trainable) continue;
+    if (!tiles[i].trainable || !shape.in_own_store(i)) continue;
     // Resident weights are the home when the state is on the device too.
     put(i, offload::Part::weights, buffers.weights_home(i), shape.state_on_device());
     put(i, offload::Part::state, buffers.state_home(i), shape.state_on_device());

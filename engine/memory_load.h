@@ -11,11 +11,12 @@ namespace sluice::engine {
 
 using Progress = std::function<void(uint64_t done, uint64_t total)>;
 
-// Reads every home of weights and state, and every resident weight, from `slot`.
+// Reads every home of weights and state, and every resident weight, from `slot`; of several ranks each its own shard, and what the ZeRO stage
+// keeps of the other shards comes from their ranks (collective).
 void load_homes(const StepShape& shape, StepBuffers& buffers, const offload::Store& store, int slot, Runtime& runtime,
                 const Progress& progress);
 
-// Writes every home of a trainable tile into `slot` and sets its hashes in `hashes` ([tile][part]).
+// Writes every home of a trainable tile of this rank's shard into `slot` and sets its hashes in `hashes` ([tile][part]).
 void store_homes(const StepShape& shape, StepBuffers& buffers, const offload::Store& store, int slot, Runtime& runtime,
                  std::vector<uint64_t>& hashes);
 

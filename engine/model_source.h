@@ -20,6 +20,7 @@ struct ModelSource {
   int64_t loss_chunk = 512;                 // tokens
   offload::Schema schema = offload::Schema::bf16;
   uint64_t tile = 2 << 20;  // elements
+  uint32_t world = 1;       // ranks that share the model
 };
 
 // What is trained, from the config alone. Error(config) when a glob matches no tensor.

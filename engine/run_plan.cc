@@ -86,15 +86,15 @@ RunPlan plan_run(const RunPlanOptions& o) {
   RunPlan run;
   const ModelSource& source = o.trainer.model;
   const offload::ModelDesc model = describe(o.config, source);
-  run.layout = std::make_unique<offload::Layout>(model, source.schema, source.tile);
+  run.layout = std::make_unique<offload::Layout>(model, source.schema, source.tile, source.world);
   const uint64_t scale = tile_scale(*run.layout, o.most_tiles);
-  if (scale > 1) run.simulated = std::make_unique<offload::Layout>(model, source.schema, source.tile * scale);
+  if (scale > 1) run.simulated = std::make_unique<offload::Layout>(model, source.schema, source.tile * scale, source.world);
 
-  const offload::PlanOptions options = train_plan_options(o.trainer, run.planned_layout());
+  const offload::PlanOptions options = train_plan_options(o.trainer, run.planned_layout(), o.config.hidden);
   run.plan = offload::build_train_plan(run.planned_layout(), options);
   const StepShape shape(
       *run.layout,
-      step_options(o.trainer, o.config.hidden, train_plan_options(o.trainer, *run.layout).pinned_tiles),
+      step_options(o.trainer, o.config.hidden, train_plan_options(o.trainer, *run.layout, o.config.hidden).pinned_tiles),
       unscaled(shared_rings(run.planned_layout(), options, run.plan, o.trainer.guess_limit.has_value()),
                scale));
   run.memory = memory_rows(o, options, shape, scale > 1);

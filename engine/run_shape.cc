@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/comm/comm.h"
 #include "offload/store_slot_file.h"
 
 namespace sluice::engine {
@@ -9,7 +10,7 @@ namespace sluice::engine {
 using offload::Durable;
 using offload::Tier;
 
-offload::PlanOptions train_plan_options(const TrainerOptions& o, const offload::Layout& layout) {
+offload::PlanOptions train_plan_options(const TrainerOptions& o, const offload::Layout& layout, int64_t hidden) {
   offload::PlanOptions plan = o.plan;
   const auto layers = static_cast<uint32_t>(layout.blocks().size() - 2);
   plan.keep_graphs = std::min(plan.keep_graphs, layers);  // "all" is a very large number
@@ -23,6 +24,8 @@ offload::PlanOptions train_plan_options(const TrainerOptions& o, const offload::
   plan.pinned_tiles = count_pinned(layout, plan, o.pinned);
   // State on the device moves like state in RAM: only the place of its buffers differs (StepShape).
   if (plan.state == Tier::none) plan.state = Tier::cpu;
+  if (o.host_boundaries)
+    plan.host_boundary_bytes = uint64_t{o.micro_batch} * o.sequence * static_cast<uint64_t>(hidden) * weight_bytes(layout.schema());
   return plan;
 }
 
@@ -36,6 +39,11 @@ StepOptions step_options(const TrainerOptions& o, int64_t hidden, uint32_t pinne
   s.sequence = o.sequence;
   s.hidden = static_cast<uint32_t>(hidden);
   s.pinned_tiles = pinned_tiles;
+  s.rank = o.plan.rank;
+  s.zero_stage = o.plan.zero_stage;
+  s.comm_staging = comm::staging_bytes(static_cast<int>(o.model.world), o.comm_staging);
+  s.host_boundaries = o.host_boundaries;
+  s.keep_graphs = o.plan.keep_graphs;
   return s;
 }
 

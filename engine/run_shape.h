@@ -12,7 +12,7 @@
 namespace sluice::engine {
 
 // TrainerOptions::plan, and what follows from the other options.
-offload::PlanOptions train_plan_options(const TrainerOptions& options, const offload::Layout& layout);
+offload::PlanOptions train_plan_options(const TrainerOptions& options, const offload::Layout& layout, int64_t hidden);
 StepOptions step_options(const TrainerOptions& options, int64_t hidden, uint32_t pinned_tiles);
 
 // The largest of plans that share their buffers.

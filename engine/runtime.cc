@@ -47,14 +47,20 @@ std::unique_ptr<io::DiskQueue> make_disk_queue(const RuntimeOptions& options) {
 
 Runtime::Runtime(const RuntimeOptions& options)
     : device(make_device(options)),
+      comm(options.connect ? options.connect(*device) : nullptr),
       compute(device->create_stream("compute")),
       h2d(device->create_stream("h2d")),
       d2h(device->create_stream("d2h")),
+      network(comm ? device->create_stream("comm") : nullptr),
       update(device->host_addressable() ? nullptr : device->create_stream("update")),
       stream_bytes(device->memory().arenas),
       host("host", host_limit(options), base::ErrorKind::host_memory),
       adam({.threads = options.optimizer_threads, .target = cpu_adam::Target::best}),
       queue(make_disk_queue(options)) {}
+
+offload::Executor::Options Runtime::streams(base::Trace* trace) const {
+  return {.compute = compute.get(), .h2d = h2d.get(), .d2h = d2h.get(), .comm = network.get(), .trace = trace};
+}
 
 void Runtime::on_compute(std::function<void()> work) {
   compute->enqueue(std::move(work));

@@ -5,8 +5,10 @@
 
 #include "base/budget.h"
 #include "cpu_adam/adam.h"
+#include "engine/comm/comm.h"
 #include "gpu/device.h"
 #include "io/disk_queue.h"
+#include "offload/executor.h"
 
 namespace sluice::engine {
 
@@ -27,16 +29,21 @@ struct RuntimeOptions {
   io::QueueKind queue_kind = io::QueueKind::automatic;
   io::QueueOptions queue;
   Links links;
+  // Several ranks: makes the communicator once there is a device. Empty: one rank.
+  std::function<std::unique_ptr<comm::Comm>(gpu::Device& device)> connect;
 };
 
 // Members are destroyed in reverse order: queue before streams before the device.
 struct Runtime {
   explicit Runtime(const RuntimeOptions& options);
+  offload::Executor::Options streams(base::Trace* trace) const;
   // Runs LibTorch work on the compute stream's thread and waits; rethrows its error.
   void on_compute(std::function<void()> work);
 
   std::unique_ptr<gpu::Device> device;
+  std::unique_ptr<comm::Comm> comm;     // null: one rank
   std::unique_ptr<gpu::Stream> compute, h2d, d2h;
+  std::unique_ptr<gpu::Stream> network;  // of collectives; null: one rank
   std::unique_ptr<gpu::Stream> update;  // null when the host can work on device memory
   const uint64_t stream_bytes;          // of device memory, for the streams
   base::Budget host;

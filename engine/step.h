@@ -30,7 +30,7 @@ struct Step {
 
   bool writing = false;               // the first write of the step has been announced to the store
 
-  std::vector<double> losses;      // by micro-batch: sum over its trained tokens
+  std::vector<double> losses;      // by micro-batch: sum over its trained tokens; from the gate on those of all ranks
   std::vector<double> leaf_sums;   // squared norms of gradient leaves, model order
   std::vector<uint64_t> hashes;    // extent hashes, [tile][part]
   double grad_norm = 0, clip = 1;  // by the gate

@@ -14,7 +14,8 @@ namespace {
 constexpr Ring kHostRings[] = {Ring::weights, Ring::weights_held, Ring::state, Ring::gradients, Ring::tied_gradients};
 constexpr Ring kWeightSlots[] = {Ring::device_layer, Ring::device_kept, Ring::device_big};
 constexpr Ring kGradientSlots[] = {Ring::grad_layer, Ring::grad_big};
-
+constexpr Ring kBytes[] = {Ring::shard_layer, Ring::shard_big, Ring::wire_layer, Ring::wire_big};
+constexpr Ring kInputs[] = {Ring::boundary_even, Ring::boundary_odd, Ring::boundary_back};
 
 }  // namespace
 
@@ -60,10 +61,10 @@ void StepBuffers::place_homes() {
   const auto& tiles = layout.tiles();
   if (shape_.resident()) {
     std::byte* at = device("resident weights", shape_.resident_bytes());
-    for (const auto& block : layout.blocks()) {
-      const auto elements = static_cast<int64_t>(block.device_elements());
-      resident_.push_back(over(at, {elements}, compute_type(layout)));
-      at += block.device_elements() * shape_.weight_bytes();
+    for (uint32_t b = 0; b < layout.blocks().size(); ++b) {
+      const uint64_t elements = shape_.resident_elements(b);
+      resident_.push_back(over(at, {static_cast<int64_t>(elements)}, compute_type(layout)));
+      at += elements * shape_.weight_bytes();
     }
   }
   std::byte* weights = host("weights in RAM", shape_.weights_home_bytes(), Crosses::to_device);
@@ -77,7 +78,7 @@ void StepBuffers::place_homes() {
         weights_homes_[i] = weights;
         weights += layout.weights_extent_bytes(tiles[i]);
       } else {
-        weights_homes_[i] = static_cast<std::byte*>(resident_[tiles[i].block].data_ptr()) + offset_in_block(tiles[i]);
+        weights_homes_[i] = resident_place(tiles[i]);
       }
     }
     if (shape_.has_state_home(i)) {
@@ -101,6 +102,7 @@ void StepBuffers::make_slots() {
       slots_[static_cast<size_t>(ring)].push_back(
           over(at, {static_cast<int64_t>(shape_.ring_buffer_bytes(ring) / sizeof(float))}, at::kFloat));
   }
+  for (const Ring ring : kBytes) rings_[static_cast<size_t>(ring)] = device(offload::to_string(ring), shape_.ring_bytes(ring));
 }
 
 void StepBuffers::make_step_tensors() {
@@ -110,6 +112,12 @@ void StepBuffers::make_step_tensors() {
   // A storage each: kept graphs check the version of their own input, which writing the others must not change.
   for (uint64_t i = 0; i < shape_.boundaries(); ++i)
     boundaries_.push_back(over(boundaries + i * shape_.boundary_bytes(), {b, t, h}, compute_type(shape_.layout())));
+  for (const Ring ring : kInputs) {
+    std::byte* at = device(offload::to_string(ring), shape_.ring_bytes(ring));
+    for (uint32_t i = 0; i < shape_.ring_size(ring); ++i, at += shape_.boundary_bytes())
+      slots_[static_cast<size_t>(ring)].push_back(over(at, {b, t, h}, compute_type(shape_.layout())));
+  }
+  host_boundaries_ = host("boundaries", shape_.host_boundaries() * shape_.boundary_bytes(), Crosses::to_device);
   tokens_ = over(device("tokens", o.micro_batches * shape_.token_bytes()), {static_cast<int64_t>(o.micro_batches), 4, b, t}, at::kLong);
   losses_ = over(device("losses", shape_.loss_bytes()), {static_cast<int64_t>(o.micro_batches)}, at::kDouble);
   leaf_sums_ = reinterpret_cast<double*>(device("leaf sums", shape_.leaf_sum_bytes()));
@@ -134,6 +142,16 @@ uint64_t StepBuffers::offset_in_block(const offload::Tile& tile) const {
   return (segment + tile.first) * shape_.weight_bytes();
 }
 
+uint64_t StepBuffers::offset_in_shard(const offload::Tile& tile) const {
+  const auto& block = shape_.layout().blocks()[tile.block];
+  const uint64_t first = block.shard(tile.trainable, tile.shard).first;
+  return (shape_.shard_start(block, tile.trainable) + tile.first - first) * shape_.weight_bytes();
+}
+
+std::byte* StepBuffers::resident_place(const offload::Tile& tile) const {
+  return static_cast<std::byte*>(resident_[tile.block].data_ptr()) + (shape_.gathers() ? offset_in_shard(tile) : offset_in_block(tile));
+}
+
 void StepBuffers::refilled(const at::Tensor& slot) { slot.unsafeGetTensorImpl()->bump_version(); }
 
 at::Tensor StepBuffers::gradient(Ring ring, uint32_t buffer, uint32_t block) const {
@@ -143,7 +161,15 @@ at::Tensor StepBuffers::gradient(Ring ring, uint32_t buffer, uint32_t block) con
 
 at::Tensor StepBuffers::boundary(uint32_t block, uint32_t micro) const {
   const StepOptions& o = shape_.options();
-  return boundaries_.at(o.training ? size_t{block - 1} * o.micro_batches + micro : micro);
+  const uint32_t first = o.host_boundaries ? static_cast<uint32_t>(shape_.layout().blocks().size() - 1) - o.keep_graphs : 1;
+  return boundaries_.at(o.training ? size_t{block - first} * o.micro_batches + micro : micro);
+}
+std::byte* StepBuffers::host_boundary(uint32_t block, uint32_t micro) const {
+  return host_boundaries_ + (size_t{block - 1} * shape_.options().micro_batches + micro) * shape_.boundary_bytes();
+}
+at::Tensor StepBuffers::any_input(uint32_t block) const {
+  const Ring ring = block % 2 == 0 ? Ring::boundary_even : Ring::boundary_odd;
+  return shape_.stays_on_device(block) ? boundary(block, 0) : whole(ring, 0);
 }
 at::Tensor StepBuffers::boundary_gradient(uint32_t micro) const {
   return boundaries_.at(boundaries_.size() - shape_.options().micro_batches + micro);

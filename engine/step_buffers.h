@@ -32,14 +32,19 @@ class StepBuffers {
   at::Tensor whole(offload::Ring ring, uint32_t buffer) const { return slots_[static_cast<size_t>(ring)].at(buffer); }
   // Device weights of a block in a ring slot or, for tier none, resident.
   at::Tensor slot(offload::Ring ring, uint32_t buffer, uint32_t block) const;
-  at::Tensor resident(uint32_t block) const { return resident_[block]; }
-  // Where a tile lies in its block's device weights, in bytes.
+  at::Tensor resident(uint32_t block) const { return resident_[block]; }  // all of it, or this rank's shard (StepShape::gathers)
+  // Where a tile lies in its block's device weights, or in this rank's shard of them, in bytes.
   uint64_t offset_in_block(const offload::Tile& tile) const;
+  uint64_t offset_in_shard(const offload::Tile& tile) const;
+  // Of a tile in the resident weights.
+  std::byte* resident_place(const offload::Tile& tile) const;
   // Marks a slot's content as changed: a live graph that still needs the old one will throw.
   static void refilled(const at::Tensor& slot);
 
   at::Tensor gradient(offload::Ring ring, uint32_t buffer, uint32_t block) const;  // fp32 [trainable]
-  at::Tensor boundary(uint32_t block, uint32_t micro) const;  // input of block >= 1; [B, T, H]
+  at::Tensor boundary(uint32_t block, uint32_t micro) const;  // input of block >= 1 that has a place of its own; [B, T, H]
+  std::byte* host_boundary(uint32_t block, uint32_t micro) const;  // of one that lives on the host
+  at::Tensor any_input(uint32_t block) const;  // a buffer that an input of the block may lie in
   at::Tensor boundary_gradient(uint32_t micro) const;
   at::Tensor tokens(uint32_t micro) const;  // int64 [4, B, T], as HostMicroBatch::ids
   at::Tensor loss(uint32_t micro) const;    // double []
@@ -79,6 +84,7 @@ class StepBuffers {
   std::vector<at::Tensor> resident_;                               // by block; tier none
   std::vector<at::Tensor> boundaries_;                             // inputs by (block, micro-batch), then gradients
   at::Tensor tokens_, losses_;
+  std::byte* host_boundaries_ = nullptr;  // by (block, micro-batch)
   std::byte* exchange_ = nullptr;  // host: tokens by (period, micro-batch), then losses, then leaf sums
   double* leaf_sums_ = nullptr;    // device
 };

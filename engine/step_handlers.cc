@@ -11,7 +11,7 @@ StepHandlers::StepHandlers(const StepShape& shape, ComputeOps& compute, Transfer
                            offload::Store& store, StepSource& source, const Options& options)
     : shape_(shape), compute_(compute), transfer_(transfer), update_(update), store_(store), source_(source), options_(options) {
   hashes_.resize(2 * shape.layout().tiles().size());
-  for (const auto& tile : shape.layout().tiles()) updates_ += tile.trainable ? 1 : 0;
+  for (uint32_t t = 0; t < shape.layout().tiles().size(); ++t) updates_ += shape.layout().tiles()[t].trainable && shape.owns(t) ? 1 : 0;
 }
 
 // Deferred operations of the first period find a step before it that has nothing to update.
@@ -62,6 +62,11 @@ void StepHandlers::enqueue(const offload::OpRun& run, gpu::Stream& stream) {
   switch (run.op().kind) {
     case OpKind::copy_in: return transfer_.copy_in(run, stream);
     case OpKind::copy_out: return transfer_.copy_out(run, stream);
+    case OpKind::save_boundary: return transfer_.save_boundary(run, stream);
+    case OpKind::load_boundary: return transfer_.load_boundary(run, stream);
+    case OpKind::gather:
+    case OpKind::gather_updated:
+    case OpKind::reduce: return comm_->enqueue(run, stream);
     default: return compute_.enqueue(run, step(run.period), stream);
   }
 }
@@ -85,10 +90,13 @@ void StepHandlers::run(const offload::OpRun& run) {
   Step& s = step_of(run);
   switch (run.op().kind) {
     case OpKind::norm: return update_->norm(run, s);
-    case OpKind::gate: update_->gate(s); return after_gate(run.period);
+    case OpKind::gate:
+      if (exchange_ != nullptr && exchange_->run(s)) source_.stop_before(run.period + kPeriodsAtWork);
+      update_->gate(s);
+      return after_gate(run.period);
     case OpKind::update: return update_->update(run, s);
     case OpKind::flush: return flush(s);
-    case OpKind::agree: return;  // one rank agrees with itself
+    case OpKind::agree: return;  // a part of publishing: ranks agree on what each has made durable
     case OpKind::publish: return publish(s);
     default: base::fail(base::ErrorKind::bug, "{} has no host work", run.plan->name(run.index));
   }
@@ -115,7 +123,7 @@ void StepHandlers::after_gate(uint64_t period) {
 void StepHandlers::flush(Step& s) {
   if (s.skipped || s.redo || options_.timing_only) return;
   for (uint32_t tile = 0; tile < shape_.layout().tiles().size(); ++tile) {
-    if (!shape_.layout().tiles()[tile].trainable) continue;
+    if (!shape_.layout().tiles()[tile].trainable || !shape_.in_own_store(tile)) continue;
     store_.set_hash(tile, offload::Part::weights, s.hashes[2 * tile]);
     store_.set_hash(tile, offload::Part::state, s.hashes[2 * tile + 1]);
   }

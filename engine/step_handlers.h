@@ -3,8 +3,10 @@
 #include <array>
 #include <optional>
 
+#include "engine/comm_ops.h"
 #include "engine/compute_ops.h"
 #include "engine/guess_policy.h"
+#include "engine/step_exchange.h"
 #include "engine/transfer_ops.h"
 #include "engine/update_ops.h"
 
@@ -20,6 +22,8 @@ class StepSource {
   virtual void end(const Step& step) = 0;
   // After each operation; any thread.
   virtual void progress() {}
+  // A rank wants to stop: no period begins from this one on. On every rank from the gate of the same step.
+  virtual void stop_before(uint64_t period) { (void)period; }
 };
 
 class StepHandlers : public offload::OpHandlers {
@@ -32,6 +36,12 @@ class StepHandlers : public offload::OpHandlers {
   StepHandlers(const StepShape& shape, ComputeOps& compute, TransferOps& transfer, UpdateOps* update, offload::Store& store,
                StepSource& source, const Options& options);
 
+  // Several ranks; both outlive the object.
+  // exchange may be null: no gate.
+  void connect(CommOps* comm, StepExchange* exchange) {
+    comm_ = comm;
+    exchange_ = exchange;
+  }
   // None of the below while running.
   // Where the newest generation is, and where the next one goes.
   void set_newest(const Slots& slots) { newest_ = slots; }
@@ -71,6 +81,8 @@ class StepHandlers : public offload::OpHandlers {
   offload::Store& store_;
   StepSource& source_;
   const Options options_;
+  CommOps* comm_ = nullptr;            // null: one rank
+  StepExchange* exchange_ = nullptr;   // null: one rank
   offload::Executor* executor_ = nullptr;
   GuessPolicy* policy_ = nullptr;
   bool guesses_ = false;

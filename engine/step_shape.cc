@@ -19,12 +19,16 @@ StepShape::StepShape(const offload::Layout& layout, const StepOptions& options,
   set(Ring::gradients, tile * gpu::wire_bytes(options.wire));
   set(Ring::tied_gradients, tile * gpu::wire_bytes(options.wire));
 
-  uint64_t layer = 0, big = 0, grad_layer = 0, grad_big = 0;
+  for (const Ring ring : {Ring::boundary_even, Ring::boundary_odd, Ring::boundary_back}) set(ring, boundary_bytes());
+
+  uint64_t layer = 0, big = 0, grad_layer = 0, grad_big = 0, shard_layer = 0, shard_big = 0;
   for (uint32_t b = 0; b < layout.blocks().size(); ++b) {
     const auto& block = layout.blocks()[b];
     uint64_t& elements = is_big(layout, b) ? big : layer;
     uint64_t& gradient = is_big(layout, b) ? grad_big : grad_layer;
     elements = std::max(elements, block.device_elements());
+    uint64_t& shard = is_big(layout, b) ? shard_big : shard_layer;
+    shard = std::max(shard, shard_elements(block));
     gradient = std::max(gradient, block.trainable);
   }
   set(Ring::device_layer, layer * weight_bytes());
@@ -32,9 +36,35 @@ StepShape::StepShape(const offload::Layout& layout, const StepOptions& options,
   set(Ring::device_big, big * weight_bytes());
   set(Ring::grad_layer, grad_layer * sizeof(float));
   set(Ring::grad_big, grad_big * sizeof(float));
+  set(Ring::shard_layer, shard_layer * weight_bytes());
+  set(Ring::shard_big, shard_big * weight_bytes());
+  set(Ring::wire_layer, grad_layer * gpu::wire_bytes(options.wire));
+  set(Ring::wire_big, grad_big * gpu::wire_bytes(options.wire));
+}
+
+bool StepShape::owns(uint32_t tile) const {
+  return !several_ranks() || options_.zero_stage == 0 || layout_->tiles()[tile].shard == options_.rank;
+}
+
+namespace {
+uint64_t padded(uint64_t elements) { return (elements + offload::kExtentAlign - 1) / offload::kExtentAlign * offload::kExtentAlign; }
+}  // namespace
+
+uint64_t StepShape::shard_start(const offload::BlockPlace& block, bool trainable) const {
+  return trainable ? 0 : padded(block.shard(true, options_.rank).count);
+}
+
+uint64_t StepShape::shard_elements(const offload::BlockPlace& block) const {
+  return shard_start(block, false) + padded(block.shard(false, options_.rank).count);
+}
+
+uint64_t StepShape::resident_elements(uint32_t block) const {
+  const auto& place = layout_->blocks()[block];
+  return gathers() ? shard_elements(place) : place.device_elements();
 }
 
 bool StepShape::has_weights_home(uint32_t tile) const {
+  if (!owns(tile)) return false;
   switch (options_.weights) {
     case Tier::nvme: return tile < options_.pinned_tiles;
     case Tier::cpu: return true;
@@ -44,16 +74,33 @@ bool StepShape::has_weights_home(uint32_t tile) const {
 }
 
 bool StepShape::has_state_home(uint32_t tile) const {
-  return options_.training && layout_->tiles()[tile].trainable && (options_.state != Tier::nvme || tile < options_.pinned_tiles);
+  return options_.training && owns(tile) && layout_->tiles()[tile].trainable && (options_.state != Tier::nvme || tile < options_.pinned_tiles);
 }
 
 uint64_t StepShape::boundary_bytes() const {
   return uint64_t{options_.micro_batch} * options_.sequence * options_.hidden * weight_bytes();
 }
 
+bool StepShape::stays_on_device(uint32_t block) const {
+  if (!options_.host_boundaries) return true;
+  const auto head = static_cast<uint32_t>(layout_->blocks().size() - 1);
+  return options_.training && block < head && block + options_.keep_graphs >= head;
+}
+
+uint64_t StepShape::host_boundaries() const {
+  if (!options_.host_boundaries || !options_.training) return 0;
+  uint64_t inputs = 0;
+  for (uint32_t b = 1; b + 1 < layout_->blocks().size(); ++b) inputs += stays_on_device(b) ? 0 : 1;
+  return options_.micro_batches * inputs;
+}
+
 uint64_t StepShape::boundaries() const {
   // Inputs of every block but the embedding, then one gradient per micro-batch. Evaluation reuses one input in place.
-  const uint64_t inputs = options_.training ? layout_->blocks().size() - 1 : 1;
+  uint64_t inputs = options_.training ? layout_->blocks().size() - 1 : 1;
+  if (options_.host_boundaries) {
+    inputs = 0;
+    for (uint32_t b = 1; b < layout_->blocks().size(); ++b) inputs += stays_on_device(b) ? 1 : 0;
+  }
   return uint64_t{options_.micro_batches} * (inputs + (options_.training ? 1 : 0));
 }
 
@@ -81,7 +128,7 @@ uint64_t StepShape::state_home_bytes() const {
 uint64_t StepShape::resident_bytes() const {
   uint64_t elements = 0;
   if (resident())
-    for (const auto& block : layout_->blocks()) elements += block.device_elements();
+    for (uint32_t b = 0; b < layout_->blocks().size(); ++b) elements += resident_elements(b);
   return elements * weight_bytes();
 }
 
@@ -90,15 +137,20 @@ std::vector<MemoryRow> StepShape::rows() const {
   const bool weights_pinned = (resident() ? options_.state : options_.weights) == Tier::nvme, state_pinned = options_.state == Tier::nvme;
   const uint64_t weights_homes = weights_home_bytes(), state_homes = state_on_device() ? 0 : state_home_bytes();
   std::vector<MemoryRow> rows{
-      {"gpu", "weights", ring_bytes(Ring::device_layer) + ring_bytes(Ring::device_kept) + ring_bytes(Ring::device_big) + resident_bytes()},
-      {"gpu", "gradients", ring_bytes(Ring::grad_layer) + ring_bytes(Ring::grad_big) + (state_on_device() ? wire : 0)},
+      {"gpu", "weights", ring_bytes(Ring::device_layer) + ring_bytes(Ring::device_kept) + ring_bytes(Ring::device_big) +
+                             ring_bytes(Ring::shard_layer) + ring_bytes(Ring::shard_big) + resident_bytes()},
+      {"gpu", "gradients", ring_bytes(Ring::grad_layer) + ring_bytes(Ring::grad_big) + ring_bytes(Ring::wire_layer) + ring_bytes(Ring::wire_big) +
+                               (state_on_device() ? wire : 0)},
       {"gpu", "optimizer state", state_on_device() ? state_home_bytes() + leaf_sum_bytes() : 0},
-      {"gpu", "boundaries", boundaries() * boundary_bytes()},
+      {"gpu", "boundaries", boundaries() * boundary_bytes() + ring_bytes(Ring::boundary_even) + ring_bytes(Ring::boundary_odd) +
+                                ring_bytes(Ring::boundary_back)},
+      {"gpu", "communication", options_.comm_staging},
       {"gpu", "tokens", options_.micro_batches * token_bytes() + loss_bytes()},
       {"host", "weights", ring_bytes(Ring::weights) + ring_bytes(Ring::weights_held) + (weights_pinned ? 0 : weights_homes)},
       {"host", "optimizer state", ring_bytes(Ring::state) + (state_pinned ? 0 : state_homes)},
       {"host", "pinned set", (weights_pinned ? weights_homes : 0) + (state_pinned ? state_homes : 0)},
       {"host", "gradients", state_on_device() ? 0 : wire},
+      {"host", "boundaries", host_boundaries() * boundary_bytes()},
       {"host", "tokens", exchange_bytes()},
   };
   std::erase_if(rows, [](const MemoryRow& row) { return row.bytes == 0; });

@@ -21,6 +21,11 @@ struct StepOptions {
   uint32_t sequence = 0;           // tokens of a row
   uint32_t hidden = 0;
   uint32_t pinned_tiles = 0;       // of tier nvme, in RAM (offload::PlanOptions)
+  uint32_t rank = 0;               // of layout.world() ranks
+  uint32_t zero_stage = 3;
+  uint64_t comm_staging = 0;       // device memory of the communicator
+  bool host_boundaries = false;    // block inputs live on the host between forward and backward
+  uint32_t keep_graphs = 0;        // last layers, whose inputs stay on the device all the same
   bool training = true;            // false: forward and loss only
 };
 
@@ -50,13 +55,28 @@ class StepShape {
   bool resident() const { return options_.weights == offload::Tier::none; }
   // State of tier none: state and wire gradients are device memory.
   bool state_on_device() const { return options_.state == offload::Tier::none; }
+  bool several_ranks() const { return layout_->world() > 1; }
+  // Blocks are made of the shards of all ranks, visit by visit.
+  bool gathers() const { return several_ranks() && options_.zero_stage == 3; }
+  bool through_slots() const { return !resident() || gathers(); }
+  bool owns(uint32_t tile) const;  // updates it; in stage 0 every rank all tiles
+  bool in_own_store(uint32_t tile) const { return layout_->tiles()[tile].shard == options_.rank; }
+  // Of a block's resident weights: all of it, or of a gathered one this rank's shard, both segments padded.
+  uint64_t resident_elements(uint32_t block) const;
+  // Where a segment of this rank's shard begins in it.
+  uint64_t shard_start(const offload::BlockPlace& block, bool trainable) const;
+  uint64_t shard_elements(const offload::BlockPlace& block) const;
+
   // Is there a copy of this tile's weights (state) in memory for the whole run, and may it be found in RAM?
   bool has_weights_home(uint32_t tile) const;
   bool has_state_home(uint32_t tile) const;
 
   uint64_t weight_bytes() const { return offload::weight_bytes(layout_->schema()); }
   uint64_t boundary_bytes() const;  // one block input (or its gradient) of one micro-batch
-  uint64_t boundaries() const;      // how many are kept
+  uint64_t boundaries() const;      // how many stay on the device in a place of their own
+  // Has the input of the block such a place? Else it passes through rings.
+  bool stays_on_device(uint32_t block) const;
+  uint64_t host_boundaries() const;  // how many live on the host
   uint64_t token_bytes() const;     // one micro-batch: tokens, targets, positions, document starts
   uint64_t loss_bytes() const { return options_.micro_batches * sizeof(double); }  // of a step
   uint64_t leaf_sum_bytes() const;  // norms of one tile; 0 unless the state is on the device

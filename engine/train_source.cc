@@ -27,18 +27,23 @@ void TrainSource::start(const offload::StepMeta& meta, uint64_t end, std::vector
 
 // A period may be begun more than once: after a wrong guess of the one before.
 bool TrainSource::begin(uint64_t period, Step& step) {
-  if (period >= end_ || stop_requested()) return false;
+  if (period >= end_ || period >= agreed_stop_ || (options_.model.world == 1 && stop_wanted())) return false;
   step.number = period + 1;
-  const uint64_t before = period - start_.step, samples = uint64_t{options_.accumulation} * options_.micro_batch;
+  const uint64_t before = period - start_.step, own = uint64_t{options_.accumulation} * options_.micro_batch,
+                 samples = own * options_.model.world;
   step.meta = start_;
   step.meta.step = step.number;
   step.meta.samples += (before + 1) * samples;
   step.meta.tokens += (before + 1) * samples * options_.sequence;
+  // Global micro-batches in rank order: rank r has those from r * accumulation on.
+  const uint64_t first = step.meta.samples - samples, mine = first + options_.plan.rank * own;
   for (uint32_t j = 0; j < options_.accumulation; ++j) {
-    const uint64_t first = step.meta.samples - samples + uint64_t{j} * options_.micro_batch;
-    step.micro.push_back(assemble(data_, first, options_.micro_batch, options_.sequence, UINT64_MAX));
+    step.micro.push_back(
+        assemble(data_, mine + uint64_t{j} * options_.micro_batch, options_.micro_batch, options_.sequence, UINT64_MAX));
     step.trained += step.micro.back().trained;
   }
+  for (uint64_t sample = first; sample < first + samples; ++sample)  // the other ranks'
+    if (sample < mine || sample >= mine + own) step.trained += data_.trained(sample);
   step.tokens = samples * options_.sequence;
   step.scale = step.trained == 0 ? 0 : 1.0 / static_cast<double>(step.trained);
   step.lr = options_.lr(step.number);
@@ -85,7 +90,7 @@ double TrainSource::median_seconds() const {
 
 // A stop request lets the step finish when the rest of it, by the last steps' times, fits the grace; else it is abandoned.
 void TrainSource::progress() {
-  if (!stop_requested() || executors_.empty()) return;
+  if (!stop_wanted() || executors_.empty()) return;
   const std::lock_guard lock(mutex_);
   if (stop_seen_ == Clock::time_point{}) stop_seen_ = Clock::now();
   const double rest = median_seconds() - seconds_since(last_end_);

@@ -1,5 +1,7 @@
 // The steps of a training run: data, learning rate, progress, and when to stop.
 #pragma once
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <mutex>
 #include <vector>
@@ -24,7 +26,10 @@ class TrainSource : public StepSource {
   void progress() override;
 
   const offload::StepMeta& meta() const { return done_; }  // after the last finished step; not while running
-  bool stop_requested() const { return events_.stop != nullptr && *events_.stop; }
+  void stop_before(uint64_t period) override { agreed_stop_ = std::min<uint64_t>(agreed_stop_, period); }
+  // Of this process; and as all ranks know it.
+  bool stop_wanted() const { return events_.stop != nullptr && *events_.stop; }
+  bool stop_requested() const { return options_.model.world == 1 ? stop_wanted() : agreed_stop_ != UINT64_MAX; }
 
  private:
   double median_seconds() const;  // mutex_ held
@@ -33,6 +38,7 @@ class TrainSource : public StepSource {
   const Packing& data_;
   const TrainerEvents& events_;
   uint64_t end_ = 0;
+  std::atomic<uint64_t> agreed_stop_ = UINT64_MAX;  // period that does not begin any more; several ranks
   std::vector<offload::Executor*> executors_;
   offload::StepMeta start_;  // before the first step of the run
   offload::StepMeta done_;

@@ -10,6 +10,7 @@
 #include "engine/memory_load.h"
 #include "engine/model_source.h"
 #include "engine/run_shape.h"
+#include "engine/store_ranks.h"
 #include "engine/step_runner.h"
 #include "engine/tensor_device.h"
 #include "engine/token_file.h"
@@ -36,6 +37,7 @@ struct Trainer::Impl {
   Impl(const TrainerOptions& o, const TrainerEvents& e);
   uint32_t lowest() const;
   bool commits_steps() const { return options.store.durable == Durable::step; }
+  offload::Ranks& store_ranks();
   bool timing_only() const { return options.emulated_compute > 0; }
   void check_budgets() const;
   void load();
@@ -60,12 +62,15 @@ struct Trainer::Impl {
   std::unique_ptr<StepBuffers> buffers;
   std::string attention;  // kernel
   uint64_t temporaries = 0;
+  std::unique_ptr<offload::Ranks> ranks;  // as the store sees them; null: one
   std::unique_ptr<offload::Store> store;
   std::unique_ptr<ComputeOps> compute;
   std::unique_ptr<TransferOps> transfer;
   std::unique_ptr<DeviceUpdate> device_update;
   std::unique_ptr<UpdateOps> update;
   std::unique_ptr<TrainSource> source;
+  std::unique_ptr<CommOps> comm_ops;        // several ranks
+  std::unique_ptr<StepExchange> exchange;   // several ranks
   std::unique_ptr<StepHandlers> handlers;
   std::unique_ptr<Evaluator> evaluator;
   uint64_t committed_step = 0;  // of the store
@@ -79,7 +84,7 @@ Trainer::Impl::Impl(const TrainerOptions& o, const TrainerEvents& e)
       expected(expect_tokens_of(o.model.path, static_cast<uint64_t>(setup.reader.config().vocab))),
       train_file(TokenFile::open(o.train_tokens, expected)),
       train_data(train_file, PackingOptions{.seed = o.seed, .sequence = o.sequence, .shuffle = o.shuffle}),
-      plan_options_(train_plan_options(o, setup.layout)),
+      plan_options_(train_plan_options(o, setup.layout, setup.reader.config().hidden)),
       plans(setup.layout, plan_options_, o.guess_limit.has_value()),
       eval_plan(offload::build_eval_plan(setup.layout, plan_options_)),
       shape(setup.layout, step_options(o, setup.reader.config().hidden, plan_options_.pinned_tiles),
@@ -103,6 +108,12 @@ Trainer::Impl::Impl(const TrainerOptions& o, const TrainerEvents& e)
                kLowerDeviceNeed);
   }
   check_budgets();
+}
+
+offload::Ranks& Trainer::Impl::store_ranks() {
+  if (!runtime.comm) return offload::single_rank();
+  if (!ranks) ranks = std::make_unique<StoreRanks>(runtime.comm->control());
+  return *ranks;
 }
 
 uint32_t Trainer::Impl::lowest() const {
@@ -152,6 +163,11 @@ void Trainer::Impl::load() {
   handlers = std::make_unique<StepHandlers>(
       shape, *compute, *transfer, update.get(), *store, *source,
       StepHandlers::Options{.alternate_slots = commits_steps() && !timing_only(), .commits = commits_steps(), .timing_only = timing_only()});
+  if (runtime.comm) {
+    comm_ops = std::make_unique<CommOps>(shape, *buffers, *runtime.comm);
+    exchange = std::make_unique<StepExchange>(shape, runtime.comm->control(), [this] { return source->stop_wanted(); });
+    handlers->connect(comm_ops.get(), exchange.get());
+  }
   handlers->set_skipped(store->meta().skipped);
   handlers->set_newest({.read = published, .write = target});
   evaluator = std::make_unique<Evaluator>(runtime, *setup.model, shape, *buffers, *store, eval_plan);
@@ -173,7 +189,7 @@ RunOutcome Trainer::Impl::run(base::Trace* trace) {
   std::optional<GuessPolicy> policy;
   if (plans.deferred) policy.emplace(*options.guess_limit);
   StepRunner runner(plans, *handlers, *source, policy ? &*policy : nullptr,
-                    {.compute = runtime.compute.get(), .h2d = runtime.h2d.get(), .d2h = runtime.d2h.get(), .trace = trace});
+                    runtime.streams(trace));
   offload::StepMeta meta = store->meta();
   while (meta.step < options.steps && !source->stop_requested()) {
     meta = runner.run(meta, segment_end(meta.step));
@@ -197,7 +213,7 @@ void Trainer::Impl::commit_memory(const offload::StepMeta& meta) {
   std::vector<uint64_t> hashes = handlers->hashes();
   store_homes(shape, *buffers, *store, slot, runtime, hashes);
   for (uint32_t tile = 0; tile < setup.layout.tiles().size(); ++tile) {
-    if (!setup.layout.tiles()[tile].trainable) continue;
+    if (!setup.layout.tiles()[tile].trainable || !shape.in_own_store(tile)) continue;
     store->set_hash(tile, offload::Part::weights, hashes[2 * tile]);
     store->set_hash(tile, offload::Part::state, hashes[2 * tile + 1]);
   }
@@ -234,6 +250,7 @@ const offload::Layout& Trainer::layout() const { return impl_->setup.layout; }
 std::string Trainer::describe_device() const {
   return fmt::format("{}; attention by {}", impl_->runtime.device->describe(), impl_->attention);
 }
+comm::CommStats Trainer::traffic() const { return impl_->runtime.comm ? impl_->runtime.comm->stats() : comm::CommStats{}; }
 gpu::MemoryStats Trainer::device_memory() const { return impl_->runtime.device->memory(); }
 
 void Trainer::create() {
@@ -242,12 +259,13 @@ void Trainer::create() {
   offload::StepMeta meta;
   meta.seed = impl_->options.seed;
   const auto& tiles = impl_->setup.layout.tiles();
-  uint64_t done = 0;
+  uint64_t done = 0;  // of this rank's
   impl_->store = offload::Store::create(
       store, impl_->setup.layout, meta, [&](const offload::Tile& tile, std::span<std::byte> weights, std::span<std::byte> lo) {
         fill_tile(impl_->setup.reader, impl_->setup.layout, tile, weights, lo);
-        if (impl_->events.on_progress) impl_->events.on_progress("creating the store", ++done, tiles.size());
-      });
+        if (impl_->events.on_progress) impl_->events.on_progress("creating the store", ++done * impl_->setup.layout.world(), tiles.size());
+      },
+      impl_->store_ranks());
   impl_->load();
 }
 
@@ -255,7 +273,7 @@ offload::OpenReport Trainer::open() {
   offload::StoreOptions store = impl_->options.store;
   store.model_digest = impl_->setup.reader.digest();
   offload::OpenReport report;
-  impl_->store = offload::Store::open(store, impl_->setup.layout, &report);
+  impl_->store = offload::Store::open(store, impl_->setup.layout, &report, impl_->store_ranks());
   impl_->load();
   return report;
 }

@@ -33,7 +33,9 @@ struct TrainerOptions {
   bool skip_nonfinite = false;
   double grace = 30;  // seconds that a stop may take to finish the step
   gpu::WireType wire = gpu::WireType::bf16;
-  offload::PlanOptions plan;  // tiers, pools, keep_*; what follows from other options is filled in
+  offload::PlanOptions plan;  // tiers, pools, keep_*, rank and ZeRO stage; what follows from other options is filled in
+  bool host_boundaries = false;       // block inputs wait on the host for their backward
+  uint64_t comm_staging = 1 << 20;    // several ranks: see comm::CommOptions
   // A guessing placement defers all updates while more than this share of the guesses fails. None: it always guesses.
   std::optional<double> guess_limit;
   // Timing only: computations take their FLOP at this rate and compute nothing; nothing is committed. 0: the real thing.
@@ -83,6 +85,7 @@ class Trainer {
   const offload::Layout& layout() const;
   std::string describe_device() const;  // and the attention kernel
   gpu::MemoryStats device_memory() const;
+  comm::CommStats traffic() const;      // of collectives; several ranks
 
   // Creates the store from the model folder, or opens the existing one, and loads what has its home in memory.
   void create();

@@ -20,6 +20,10 @@ std::byte* TransferOps::host_state(const offload::OpRun& run) const {
 
 void TransferOps::copy_in(const offload::OpRun& run, gpu::Stream& stream) {
   const auto& tile = shape_.layout().tiles()[static_cast<uint32_t>(run.op().tile)];
+  const std::byte* host = host_weights(run);
+  const uint64_t bytes = tile.padded * shape_.weight_bytes();
+  if (const offload::Use* use = find_use(run.op(), {Ring::shard_layer, Ring::shard_big}))
+    return stream.copy_in(buffers_.ring(use->ring, run.plan->buffer(*use, run.period)) + buffers_.offset_in_shard(tile), host, bytes);
   at::Tensor slot;
   if (shape_.resident()) {
     slot = buffers_.resident(tile.block);
@@ -30,22 +34,44 @@ void TransferOps::copy_in(const offload::OpRun& run, gpu::Stream& stream) {
   }
   // On the stream, not here: work already enqueued may still need the old content and its version.
   stream.enqueue([slot] { StepBuffers::refilled(slot); });
-  std::byte* device = static_cast<std::byte*>(slot.data_ptr()) + buffers_.offset_in_block(tile);
-  const std::byte* host = host_weights(run);
-  if (host != device) stream.copy_in(device, host, tile.padded * shape_.weight_bytes());
+  std::byte* device =
+      shape_.resident() ? buffers_.resident_place(tile) : static_cast<std::byte*>(slot.data_ptr()) + buffers_.offset_in_block(tile);
+  if (host != device) stream.copy_in(device, host, bytes);
+}
+
+void TransferOps::save_boundary(const offload::OpRun& run, gpu::Stream& stream) {
+  const auto block = static_cast<uint32_t>(run.op().block), micro = static_cast<uint32_t>(run.op().micro);
+  const offload::Use* use = find_use(run.op(), {Ring::boundary_even, Ring::boundary_odd});
+  const at::Tensor input = buffers_.whole(use->ring, run.plan->buffer(*use, run.period));
+  stream.copy_out(buffers_.host_boundary(block, micro), static_cast<const std::byte*>(input.data_ptr()), shape_.boundary_bytes());
+}
+
+void TransferOps::load_boundary(const offload::OpRun& run, gpu::Stream& stream) {
+  const auto block = static_cast<uint32_t>(run.op().block), micro = static_cast<uint32_t>(run.op().micro);
+  const offload::Use* use = find_use(run.op(), Ring::boundary_back);
+  const at::Tensor input = buffers_.whole(Ring::boundary_back, run.plan->buffer(*use, run.period));
+  stream.enqueue([input] { StepBuffers::refilled(input); });
+  stream.copy_in(static_cast<std::byte*>(input.data_ptr()), buffers_.host_boundary(block, micro), shape_.boundary_bytes());
 }
 
 void TransferOps::copy_out(const offload::OpRun& run, gpu::Stream& stream) {
   const auto& tile = shape_.layout().tiles()[static_cast<uint32_t>(run.op().tile)];
-  const float* device = nullptr;
-  for (const Ring ring : {Ring::grad_layer, Ring::grad_big})
-    if (const offload::Use* use = find_use(run.op(), ring))
-      device = buffers_.gradient(ring, run.plan->buffer(*use, run.period), tile.block).data_ptr<float>() + tile.first;
-  SLUICE_CHECK(device != nullptr, run.plan->name(run.index));
   const Ring ring = run.op().tied_part ? Ring::tied_gradients : Ring::gradients;
   const offload::Use* use = find_use(run.op(), ring);
   SLUICE_CHECK(use != nullptr, run.plan->name(run.index));
-  stream.cast_out(buffers_.ring(ring, run.plan->buffer(*use, run.period)), device, tile.count, shape_.options().wire);
+  std::byte* to = buffers_.ring(ring, run.plan->buffer(*use, run.period));
+  // Of several ranks it has been rounded, and summed.
+  if (const offload::Use* wire = find_use(run.op(), {Ring::wire_layer, Ring::wire_big})) {
+    const uint64_t each = gpu::wire_bytes(shape_.options().wire);
+    const std::byte* from = buffers_.ring(wire->ring, run.plan->buffer(*wire, run.period)) + tile.first * each;
+    return shape_.state_on_device() ? stream.copy(to, from, tile.count * each) : stream.copy_out(to, from, tile.count * each);
+  }
+  const float* device = nullptr;
+  for (const Ring filled : {Ring::grad_layer, Ring::grad_big})
+    if (const offload::Use* from = find_use(run.op(), filled))
+      device = buffers_.gradient(filled, run.plan->buffer(*from, run.period), tile.block).data_ptr<float>() + tile.first;
+  SLUICE_CHECK(device != nullptr, run.plan->name(run.index));
+  stream.cast_out(to, device, tile.count, shape_.options().wire);
 }
 
 offload::OpHandlers::DiskRequest TransferOps::request(const offload::OpRun& run, const Slots& slots) const {

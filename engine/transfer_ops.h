@@ -19,6 +19,8 @@ class TransferOps {
 
   void copy_in(const offload::OpRun& run, gpu::Stream& stream);
   void copy_out(const offload::OpRun& run, gpu::Stream& stream);
+  void save_boundary(const offload::OpRun& run, gpu::Stream& stream);
+  void load_boundary(const offload::OpRun& run, gpu::Stream& stream);
   // Slots hold the generation that the operation's step reads, and the one it writes.
   offload::OpHandlers::DiskRequest request(const offload::OpRun& run, const Slots& slots) const;
 

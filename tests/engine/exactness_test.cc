@@ -46,7 +46,7 @@ const std::vector<uint64_t> kPinned{0, 3 << 20, 1 << 30};
 
 // Level i of each factor; a row of the array is one run.
 using Row = std::vector<size_t>;
-const Row kLevels{kTiers.size(), kTile.size(), kPools.size(), kQueues.size(), 2, 3, kNumbers.size(), kPlacements.size(), kPinned.size()};
+const Row kLevels{kTiers.size(), kTile.size(), kPools.size(), kQueues.size(), 2, 3, kNumbers.size(), kPlacements.size(), kPinned.size(), 2};
 
 TinyRun run_of(const Row& row) {
   TinyRun run;
@@ -61,6 +61,7 @@ TinyRun run_of(const Row& row) {
   run.keep_graphs = row[5] == 2 ? 1 : 0;
   run.placement = kPlacements[row[7]];
   run.pinned = kPinned[row[8]];
+  run.host_boundaries = row[9] == 1;
   run.clip = kTinyClip;
   run.model = kNumbers[row[6]].model;
   run.accumulation = kNumbers[row[6]].accumulation;
@@ -137,7 +138,7 @@ TEST(Exactness, EveryPairOfChoicesGivesTheSameBits) {
 // Which layers keep weights or graphs, when the optimizer works, and what is pinned go along with the others instead of multiplying them.
 TEST(Exactness, SlowEveryCombinationGivesTheSameBits) {
   Row levels = kLevels;
-  levels[5] = levels[7] = levels[8] = 1;
+  levels[5] = levels[7] = levels[8] = levels[9] = 1;
   Row row(levels.size(), 0);
   for (size_t n = 0;; ++n) {
     Row with_others = row;

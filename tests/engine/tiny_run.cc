@@ -4,7 +4,11 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <exception>
 #include <stdexcept>
+#include <thread>
+
+#include "engine/comm/local_group.h"
 
 namespace sluice::engine {
 
@@ -51,7 +55,7 @@ TrainerOptions tiny_options(const TinyRun& run, const fs::path& run_dir) {
   o.train_tokens = test_models() / "train.tokens";
   o.eval_tokens = test_models() / "eval.tokens";
   o.sequence = 64;
-  o.micro_batch = 2;
+  o.micro_batch = run.micro_batch;
   o.accumulation = run.accumulation;
   o.steps = run.steps;
   o.eval_every = run.eval_every;
@@ -68,12 +72,87 @@ TrainerOptions tiny_options(const TinyRun& run, const fs::path& run_dir) {
   o.plan.pools = run.pools;
   o.plan.keep_weights = run.keep_weights;
   o.plan.keep_graphs = run.keep_graphs;
+  o.host_boundaries = run.host_boundaries;
+  o.model.world = run.world;
+  o.plan.zero_stage = run.zero_stage;
+  o.comm_staging = 1 << 16;
   o.store.run_dir = run_dir;
   o.store.durable = run.durable;
   o.store.lock_seconds = 5;
   if (run.adjust) run.adjust(o);
   return o;
 }
+
+namespace {
+
+TinyResult run_rank(uint32_t rank, comm::LocalGroup* group, TrainerOptions options, bool first) {
+  TinyResult result;
+  if (group != nullptr) {
+    options.plan.rank = rank;
+    options.runtime.connect = [&](gpu::Device& device) {
+      return group->join(static_cast<int>(rank), {.device = &device, .staging = options.comm_staging});
+    };
+  }
+  TrainerEvents events;
+  events.on_step = [&](const StepReport& step) {
+    result.losses.push_back(step.loss);
+    result.norms.push_back(step.grad_norm);
+    result.clips.push_back(step.clip);
+    result.redone += step.redone ? 1 : 0;
+  };
+  events.on_eval = [&](uint64_t, const EvalResult& eval) { result.eval_losses.push_back(eval.loss); };
+  Trainer trainer(options, events);
+  result.device_planned = planned(trainer);
+  first ? trainer.create() : static_cast<void>(trainer.open());
+  result.skipped = trainer.run().meta.skipped;
+  result.device_peak = trainer.device_memory().peak;
+  result.device_held = trainer.device_memory().held_peak;
+  if (group != nullptr) result.traffic.push_back(trainer.traffic());
+  return result;
+}
+
+void append(std::vector<double>& to, const std::vector<double>& more) { to.insert(to.end(), more.begin(), more.end()); }
+
+// One part of the run on all ranks, each in a thread.
+TinyResult run_ranks(const TinyRun& run, const TrainerOptions& options, bool first) {
+  if (run.world == 1) return run_rank(0, nullptr, options, first);
+  comm::LocalGroup group(static_cast<int>(run.world), 20);
+  std::vector<TinyResult> results(run.world);
+  std::vector<std::exception_ptr> errors(run.world);
+  {
+    std::vector<std::jthread> threads;
+    for (uint32_t r = 0; r < run.world; ++r)
+      threads.emplace_back([&, r] {
+        try {
+          results[r] = run_rank(r, &group, options, first);
+        } catch (...) {
+          errors[r] = std::current_exception();
+        }
+      });
+  }
+  // The one that failed itself says more than those that heard of it.
+  std::exception_ptr told;
+  for (const std::exception_ptr& error : errors) {
+    if (!error) continue;
+    try {
+      std::rethrow_exception(error);
+    } catch (const base::Error& e) {
+      if (e.kind() != base::ErrorKind::peer) throw;
+      told = error;
+    }
+  }
+  if (told) std::rethrow_exception(told);
+  for (uint32_t r = 1; r < run.world; ++r) {
+    EXPECT_EQ(results[r].losses, results[0].losses) << "rank " << r;
+    EXPECT_EQ(results[r].norms, results[0].norms) << "rank " << r;
+    EXPECT_EQ(results[r].eval_losses, results[0].eval_losses) << "rank " << r;
+    EXPECT_LE(results[r].device_peak, results[r].device_planned) << "rank " << r;
+    results[0].traffic.push_back(results[r].traffic.at(0));
+  }
+  return results[0];
+}
+
+}  // namespace
 
 TinyResult run_tiny(const TinyRun& run) {
   const TemporaryFolder folder;
@@ -83,20 +162,14 @@ TinyResult run_tiny(const TinyRun& run) {
   for (size_t i = 0; i < ends.size(); ++i) {
     TrainerOptions options = tiny_options(run, folder.path);
     options.steps = ends[i];
-    TrainerEvents events;
-    events.on_step = [&](const StepReport& step) {
-      result.losses.push_back(step.loss);
-      result.norms.push_back(step.grad_norm);
-      result.clips.push_back(step.clip);
-      result.redone += step.redone ? 1 : 0;
-    };
-    events.on_eval = [&](uint64_t, const EvalResult& eval) { result.eval_losses.push_back(eval.loss); };
-    Trainer trainer(options, events);
-    result.device_planned = planned(trainer);
-    i == 0 ? trainer.create() : static_cast<void>(trainer.open());
-    result.skipped = trainer.run().meta.skipped;
-    result.device_peak = trainer.device_memory().peak;
-    result.device_held = trainer.device_memory().held_peak;
+    TinyResult part = run_ranks(run, options, i == 0);
+    for (auto list : {&TinyResult::losses, &TinyResult::norms, &TinyResult::clips, &TinyResult::eval_losses}) append(result.*list, part.*list);
+    result.device_planned = part.device_planned;
+    result.device_peak = part.device_peak;
+    result.device_held = part.device_held;
+    result.skipped = part.skipped;
+    result.redone += part.redone;
+    result.traffic = part.traffic;
   }
   const TrainerOptions options = tiny_options(run, folder.path);
   const ModelSetup setup(options.model);

@@ -26,6 +26,9 @@ struct TinyRun {
   offload::Placement placement = offload::Placement::none;
   double clip = 1.0;
   uint64_t pinned = 0;
+  bool host_boundaries = false;
+  uint32_t world = 1, zero_stage = 3;  // ranks are threads
+  uint32_t micro_batch = 2;
   std::vector<std::string> trainable{"*"};
   uint64_t steps = 5, eval_every = 0;
   uint64_t device_memory = 512 << 20;
@@ -41,9 +44,11 @@ struct TinyResult {
   StateDigest digest;
   uint64_t device_peak = 0, device_held = 0, device_planned = 0, skipped = 0, redone = 0;
   std::vector<double> eval_losses;
+  std::vector<comm::CommStats> traffic;  // by rank, of all steps; several ranks
 };
 
 TrainerOptions tiny_options(const TinyRun& run, const std::filesystem::path& run_dir);
+// Of several ranks the first one's; all must have seen the same numbers.
 TinyResult run_tiny(const TinyRun& run);
 
 }  // namespace sluice::engine
