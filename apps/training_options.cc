@@ -24,6 +24,7 @@ engine::ModelSource model_source(const configs::RunConfig& c) {
   source.loss_chunk = static_cast<int64_t>(c.model.loss_chunk);
   source.schema = c.schema();
   source.tile = c.storage.tile;
+  source.world = static_cast<uint32_t>(c.run.world);
   return source;
 }
 
@@ -73,6 +74,7 @@ offload::PlanOptions plan_options(const configs::RunConfig& c) {
   plan.pools.device_slots = c.execution.device_slots;
   plan.keep_weights = c.execution.keep_weights;
   plan.keep_graphs = c.execution.keep_graphs;
+  plan.zero_stage = static_cast<uint32_t>(c.zero_optimization.stage);
   return plan;
 }
 
@@ -98,6 +100,8 @@ engine::TrainerOptions trainer_options(const configs::RunConfig& c) {
   o.wire = c.communication_data_type.value();
   o.plan = plan_options(c);
   o.pinned = c.memory.pinned.value_or(0);
+  o.host_boundaries = c.execution.boundaries == configs::Boundaries::host;
+  o.reduce_bucket = c.zero_optimization.reduce_bucket_size;
   o.emulated_compute = c.machine.compute.value_or(0);
   o.store.run_dir = c.run.dir;
   o.store.paths = storage_paths(c);

@@ -8,7 +8,10 @@ constexpr auto kOff = DeepspeedRule::must_be_off;
 constexpr auto kMust = DeepspeedRule::must_be;
 
 constexpr const char* kMetrics = "times, losses and bytes of every step go to metrics.jsonl in run.dir";
-constexpr const char* kOneRank = "one rank has nothing to communicate";
+constexpr const char* kCollectives =
+    "gathers and reductions are operations of the plan: they run beside computation, a block at a time";
+constexpr const char* kGradientSum =
+    "gradients are scaled by the trained tokens of the global batch before they are summed, in fp32";
 constexpr const char* kBuffers =
     "memory.host and execution.pools size the host buffers, which are always pinned";
 constexpr const char* kPrefetch =
@@ -36,12 +39,12 @@ constexpr DeepspeedKey kKeys[] = {
     {"managed_gradient_accumulation", kNone, kInternal},
     {"dataloader_drop_last", kNone, "samples are packed; there is no last short batch"},
     {"sparse_gradients", kNone, "embedding gradients are dense"},
-    {"disable_allgather", kNone, kOneRank},
+    {"disable_allgather", kNone, kCollectives},
     {"vocabulary_size", kNone, "the model's config.json says it"},
-    {"prescale_gradients", kNone, kOneRank},
-    {"gradient_predivide_factor", kNone, kOneRank},
-    {"gradient_allreduce_op", kNone, kOneRank},
-    {"seq_parallel_communication_data_type", kNone, kOneRank},
+    {"prescale_gradients", kNone, kGradientSum},
+    {"gradient_predivide_factor", kNone, kGradientSum},
+    {"gradient_allreduce_op", kNone, kGradientSum},
+    {"seq_parallel_communication_data_type", kNone, kCollectives},
     {"zero_allow_untested_optimizer", kNone, kInternal},
     {"zero_force_ds_cpu_optimizer", kNone, kInternal},
     {"data_types", kNone, "gradients are always summed in fp32 and rounded once, to communication_data_type"},
@@ -75,14 +78,13 @@ constexpr DeepspeedKey kKeys[] = {
     {"optimizer.params.max_grad_norm", kMust, "DeepSpeed refuses it too; give gradient_clipping", "0"},
     {"scheduler.params.last_batch_iteration", kMust, "a run begins at step 0 and resumes where it was", "-1"},
 
-    {"zero_optimization.contiguous_gradients", kNone, "gradients are always contiguous"},
-    {"zero_optimization.reduce_scatter", kNone, kOneRank},
-    {"zero_optimization.reduce_bucket_size", kNone, kOneRank},
-    {"zero_optimization.allgather_partitions", kNone, kOneRank},
-    {"zero_optimization.allgather_bucket_size", kNone, kOneRank},
-    {"zero_optimization.use_multi_rank_bucket_allreduce", kNone, kOneRank},
-    {"zero_optimization.overlap_comm", kNone, kOneRank},
-    {"zero_optimization.round_robin_gradients", kNone, kOneRank},
+    {"zero_optimization.contiguous_gradients", kNone, "gradients of a block are always contiguous"},
+    {"zero_optimization.reduce_scatter", kNone, "stages 1 to 3 always reduce into shards; stage 0 gathers the sums besides"},
+    {"zero_optimization.allgather_partitions", kNone, "updated shards are always gathered, a block at a time"},
+    {"zero_optimization.allgather_bucket_size", kNone, "a gather goes straight into its place and needs no bucket"},
+    {"zero_optimization.use_multi_rank_bucket_allreduce", kNone, kCollectives},
+    {"zero_optimization.overlap_comm", kNone, "collectives always run beside computation, as the plan orders them"},
+    {"zero_optimization.round_robin_gradients", kNone, kCollectives},
     {"zero_optimization.sub_group_size", kNone, "the optimizer works on tiles of storage.tile parameters"},
     {"zero_optimization.stage3_prefetch_bucket_size", kNone, kPrefetch},
     {"zero_optimization.stage3_param_persistence_threshold", kNone, kPrefetch},
@@ -93,8 +95,8 @@ constexpr DeepspeedKey kKeys[] = {
     {"zero_optimization.leaf_module", kNone, kPrefetch},
     {"zero_optimization.stage3_gather_16bit_weights_on_model_save", kNone, kStored},
     {"zero_optimization.stage3_gather_fp16_weights_on_model_save", kNone, kStored},
-    {"zero_optimization.stage3_use_all_reduce_for_fetch_params", kNone, kOneRank},
-    {"zero_optimization.stage3_allgather_sequential", kNone, kOneRank},
+    {"zero_optimization.stage3_use_all_reduce_for_fetch_params", kNone, kCollectives},
+    {"zero_optimization.stage3_allgather_sequential", kNone, kCollectives},
     {"zero_optimization.load_from_fp32_weights", kNone, kStored},
     {"zero_optimization.elastic_checkpoint", kNone, kStored},
     {"zero_optimization.pipeline_loading_checkpoint", kNone, kStored},
@@ -106,9 +108,9 @@ constexpr DeepspeedKey kKeys[] = {
     {"zero_optimization.override_module_apply", kNone, kInternal},
     {"zero_optimization.save_muon_momentum_buffer_in_memory", kNone, kInternal},
     {"zero_optimization.cpu_offload_use_pin_memory", kNone, kBuffers},
-    {"zero_optimization.zero_hpz_partition_size", kNone, kOneRank},
-    {"zero_optimization.mics_shard_size", kNone, kOneRank},
-    {"zero_optimization.mics_hierarchical_params_gather", kNone, kOneRank},
+    {"zero_optimization.zero_hpz_partition_size", kNone, kCollectives},
+    {"zero_optimization.mics_shard_size", kNone, kCollectives},
+    {"zero_optimization.mics_hierarchical_params_gather", kNone, kCollectives},
     {"zero_optimization.zero_quantized_weights", kOff, kApproximate},
     {"zero_optimization.zero_quantized_nontrainable_weights", kOff, kApproximate},
     {"zero_optimization.zero_quantized_gradients", kOff, kApproximate},

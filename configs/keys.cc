@@ -114,7 +114,9 @@ void add_scheduler(Table& t) {
 void add_zero(Table& t) {
   const auto tier = or_auto(choice<Tier>({{"none", Tier::none}, {"cpu", Tier::cpu}, {"nvme", Tier::nvme}}));
   t.add("zero_optimization.stage", integer(0, 3), FIELD(zero_optimization.stage),
-        "what ranks share out; only 3 runs for now");
+        "what several ranks share out: 1 the optimizer state, 2 gradients too, 3 weights too; 0 nothing");
+  t.add("zero_optimization.reduce_bucket_size", integer(1), FIELD(zero_optimization.reduce_bucket_size),
+        "several ranks: elements of a gradient that are reduced at a time; buffers for them are device memory");
   t.add("zero_optimization.offload_param.device", tier, FIELD(zero_optimization.offload_param.device),
         "home of the weights: none (the device), cpu, nvme; auto: what fits");
   t.add("zero_optimization.offload_param.nvme_path", path(), FIELD(zero_optimization.offload_param.nvme_path),
@@ -147,6 +149,7 @@ void add_job(Table& t) {
   t.add("epochs", maybe(number(kPositive)), FIELD(epochs),
         "passes over data.train, fractions allowed; or steps");
   t.add("run.dir", path(), FIELD(run.dir), "folder of the run; default: runs/<config name>");
+  t.add("run.world", integer(1, 65536), FIELD(run.world), "ranks; the launcher (--nproc, mpirun, torchrun, srun) decides");
   t.add("run.seed", integer(0), FIELD(run.seed), "of data order and dropout").numeric = true;
   t.add("run.eval_every", integer(0), FIELD(run.eval_every),
         "steps between evaluations; 0: none during the run");
@@ -219,7 +222,7 @@ void add_machine(Table& t) {
         "last layers that are not computed again in the backward");
   t.add("execution.boundaries",
         or_auto(choice<Boundaries>({{"gpu", Boundaries::gpu}, {"host", Boundaries::host}})),
-        FIELD(execution.boundaries), "where the layers' inputs wait for the backward (only gpu for now)");
+        FIELD(execution.boundaries), "where the layers' inputs wait for the backward: gpu, or host (RAM)");
 }
 
 void add_goals(Table& t) {

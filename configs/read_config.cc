@@ -116,6 +116,13 @@ RunConfig parse_config(std::string_view text, const std::filesystem::path& file,
     config.zero_optimization.offload_optimizer.device = offload::Tier::none;
   }
   apply_layer(layer, &config);
+  if (options.world) {
+    const auto given = config.origins.find("run.world");
+    if (given != config.origins.end() && config.run.world != *options.world)
+      base::fail(base::ErrorKind::config, "{}: run.world = {}, but {} ranks were started", given->second.text, config.run.world,
+                 *options.world);
+    config.run.world = *options.world;
+  }
   if (!deepspeed.is_null()) note_defaults(imported, &config);
   resolve(&config, options.purpose);
   return config;

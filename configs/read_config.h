@@ -1,6 +1,7 @@
 // From a config file and --set to a checked RunConfig.
 #pragma once
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,7 @@ namespace sluice::configs {
 struct ReadOptions {
   std::vector<std::string> set;  // "key=value", in order; the last wins
   Purpose purpose = Purpose::training;
+  std::optional<uint64_t> world;  // ranks that were started, or are planned for; unset: as the config says
 };
 
 // Precedence, lowest first: defaults, the imported "deepspeed" config, the file, --set. Paths inside are

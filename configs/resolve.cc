@@ -40,33 +40,34 @@ constexpr const char* kTotal = "train_batch_size";
 constexpr const char* kMicro = "train_micro_batch_size_per_gpu";
 constexpr const char* kAccumulation = "gradient_accumulation_steps";
 
-// total = micro x accumulation (one rank).
+// total = micro x accumulation x ranks.
 void resolve_batch(RunConfig* config) {
   auto& total = config->train_batch_size;
   auto& micro = config->train_micro_batch_size_per_gpu;
   auto& accumulation = config->gradient_accumulation_steps;
+  const uint64_t world = config->run.world;
   if (!total && !micro) return;
   if (!accumulation && !(total && micro)) {
     accumulation = 1;
     derive(config, kAccumulation, "no accumulation is asked for");
   }
+  const std::string ranks = world == 1 ? "" : fmt::format(" x {} ranks", world);
   const auto divide = [&](uint64_t by, const char* key, const char* by_key) {
-    if (*total % by != 0) refuse(*config, kTotal, "not a multiple of {} = {}", by_key, by);
-    derive(config, key, fmt::format("{} {} / {} {}", kTotal, *total, by_key, by));
-    return *total / by;
+    if (*total % (by * world) != 0) refuse(*config, kTotal, "not a multiple of {} {}{}", by_key, by, ranks);
+    derive(config, key, fmt::format("{} {} / {} {}{}", kTotal, *total, by_key, by, ranks));
+    return *total / (by * world);
   };
   if (!total) {
     if (*micro > UINT32_MAX || *accumulation > UINT32_MAX) refuse(*config, kMicro, "too large");
-    total = *micro * *accumulation;
-    derive(config, kTotal, fmt::format("{} x {}", kMicro, kAccumulation));
+    total = *micro * *accumulation * world;
+    derive(config, kTotal, fmt::format("{} x {}{}", kMicro, kAccumulation, ranks));
   } else if (!micro) {
     micro = divide(*accumulation, kMicro, kAccumulation);
   } else if (!accumulation) {
     accumulation = divide(*micro, kAccumulation, kMicro);
   }
-  if (*micro > UINT32_MAX || *accumulation > UINT32_MAX || *total != *micro * *accumulation)
-    refuse(*config, kTotal, "not {} {} x {} {}; give two of the three", kMicro, *micro, kAccumulation,
-           *accumulation);
+  if (*micro > UINT32_MAX || *accumulation > UINT32_MAX || *total != *micro * *accumulation * world)
+    refuse(*config, kTotal, "not {} {} x {} {}{}; give two of the three", kMicro, *micro, kAccumulation, *accumulation, ranks);
 }
 
 void resolve_optimizer(RunConfig* config) {
@@ -117,9 +118,11 @@ void resolve_tiers(RunConfig* config) {
   if (zero.stage < 3 && weights == Tier::nvme)
     refuse(*config, kWeights,
            "stages below 3 keep whole weights on the device or cpu; take zero_optimization.stage 3");
-  if (zero.stage != 3)
-    refuse(*config, "zero_optimization.stage",
-           "only stage 3 runs for now; on one rank all stages give the same bits");
+  const bool sharded_state = zero.stage == 1 || zero.stage == 2;
+  if (config->run.world > 1 && sharded_state && weights && weights != Tier::none)
+    refuse(*config, kWeights, "stages 1 and 2 keep all weights on the device; take stage 3, or \"none\"");
+  if (config->run.world > 1 && zero.stage == 0 && state == Tier::nvme)
+    refuse(*config, kState, "a store on nvme holds each rank's shard, and stage 0 shards nothing; take stage 1 or higher");
   if (state == Tier::none && weights && weights != Tier::none)
     refuse(*config, kState,
            "the optimizer works where its state is, and the master weights stay with it: state on the device "
@@ -179,14 +182,12 @@ void resolve_execution(RunConfig* config) {
   }
   if (!execution.boundaries) {
     execution.boundaries = Boundaries::gpu;
-    derive(config, "execution.boundaries", "the only place for now");
+    derive(config, "execution.boundaries", "nothing has to move");
   }
   if (machine.compute && !config->only_planned && machine.device == DeviceType::cuda)
     refuse(*config, "machine.compute", "an emulated rate is for the emulated device; set machine.device to \"cpu\"");
   if (machine.compute && config->run.eval_every > 0)
     refuse(*config, "machine.compute", "an emulated rate computes nothing, so there is nothing to evaluate; leave run.eval_every out");
-  if (execution.boundaries != Boundaries::gpu)
-    refuse(*config, "execution.boundaries", "does not run yet; take \"gpu\" or \"auto\"");
 }
 
 void check_model(const RunConfig& config) {

@@ -59,6 +59,7 @@ struct OffloadOptions {
 
 struct ZeroOptions {
   uint64_t stage = 3;
+  uint64_t reduce_bucket_size = 4 << 20;  // elements that a reduction over ranks works on at a time
   OffloadOptions offload_param, offload_optimizer;
 };
 
@@ -82,6 +83,7 @@ struct DataOptions {
 
 struct RunOptions {
   std::filesystem::path dir;
+  uint64_t world = 1;  // ranks
   uint64_t seed = 0;
   uint64_t eval_every = 0;  // steps; 0: never during the run
   uint64_t log_every = 1;   // steps
@@ -151,7 +153,7 @@ struct RunConfig {
 
   std::string name;  // the config file, as it was given
 
-  // world is 1 for now: train_batch_size = micro-batch x accumulation
+  // train_batch_size = micro-batch x accumulation x run.world
   std::optional<uint64_t> train_batch_size, train_micro_batch_size_per_gpu, gradient_accumulation_steps;
   OptimizerOptions optimizer;
   SchedulerOptions scheduler;

@@ -29,7 +29,15 @@ offload::PlanOptions train_plan_options(const TrainerOptions& o, const offload::
   return plan;
 }
 
-StepOptions step_options(const TrainerOptions& o, int64_t hidden, uint32_t pinned_tiles) {
+uint64_t comm_staging(const TrainerOptions& o, const offload::Layout& layout) {
+  constexpr uint64_t kPage = 4096;
+  uint64_t largest = 0;
+  for (const auto& block : layout.blocks()) largest = std::max(largest, block.trainable_shard);
+  const uint64_t share = std::min(largest, o.reduce_bucket / layout.world()) * gpu::wire_bytes(o.wire);
+  return std::max(kPage, (share + kPage - 1) / kPage * kPage);
+}
+
+StepOptions step_options(const TrainerOptions& o, const offload::Layout& layout, int64_t hidden, uint32_t pinned_tiles) {
   StepOptions s;
   s.weights = o.plan.weights;
   s.state = o.plan.state;
@@ -41,7 +49,7 @@ StepOptions step_options(const TrainerOptions& o, int64_t hidden, uint32_t pinne
   s.pinned_tiles = pinned_tiles;
   s.rank = o.plan.rank;
   s.zero_stage = o.plan.zero_stage;
-  s.comm_staging = comm::staging_bytes(static_cast<int>(o.model.world), o.comm_staging);
+  s.comm_staging = comm::staging_bytes(static_cast<int>(layout.world()), comm_staging(o, layout));
   s.host_boundaries = o.host_boundaries;
   s.keep_graphs = o.plan.keep_graphs;
   return s;

@@ -13,7 +13,11 @@ namespace sluice::engine {
 
 // TrainerOptions::plan, and what follows from the other options.
 offload::PlanOptions train_plan_options(const TrainerOptions& options, const offload::Layout& layout, int64_t hidden);
-StepOptions step_options(const TrainerOptions& options, int64_t hidden, uint32_t pinned_tiles);
+StepOptions step_options(const TrainerOptions& options, const offload::Layout& layout, int64_t hidden, uint32_t pinned_tiles);
+
+// Several ranks: device memory in which a rank receives what another one adds to a reduction (comm::CommOptions::staging): its share of the bucket,
+// or of the largest block where that is less.
+uint64_t comm_staging(const TrainerOptions& options, const offload::Layout& layout);
 
 // The largest of plans that share their buffers.
 std::array<uint32_t, offload::kRings> ring_sizes(const std::vector<const offload::Plan*>& plans);

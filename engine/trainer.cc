@@ -25,6 +25,17 @@ namespace {
 constexpr const char* kLowerDeviceNeed =
     "train_micro_batch_size_per_gpu, data.sequence_length, execution.keep_graphs or execution.device_slots";
 
+// The communicator is made with the device, before there is a layout.
+RuntimeOptions connected(const TrainerOptions& o) {
+  RuntimeOptions runtime = o.runtime;
+  if (!o.connect) return runtime;
+  const offload::Layout layout(describe(read_hf_config(o.model.path), o.model), o.model.schema, o.model.tile, o.model.world);
+  runtime.connect = [&o, staging = comm_staging(o, layout)](gpu::Device& device) {
+    return o.connect({.device = &device, .staging = staging});
+  };
+  return runtime;
+}
+
 std::vector<const offload::Plan*> all_plans(const TrainPlans& plans, const offload::Plan& eval) {
   std::vector<const offload::Plan*> all = plans.all();
   all.push_back(&eval);
@@ -79,7 +90,7 @@ struct Trainer::Impl {
 Trainer::Impl::Impl(const TrainerOptions& o, const TrainerEvents& e)
     : options(o),
       events(e),
-      runtime(o.runtime),
+      runtime(connected(o)),
       setup(o.model),
       expected(expect_tokens_of(o.model.path, static_cast<uint64_t>(setup.reader.config().vocab))),
       train_file(TokenFile::open(o.train_tokens, expected)),
@@ -87,7 +98,7 @@ Trainer::Impl::Impl(const TrainerOptions& o, const TrainerEvents& e)
       plan_options_(train_plan_options(o, setup.layout, setup.reader.config().hidden)),
       plans(setup.layout, plan_options_, o.guess_limit.has_value()),
       eval_plan(offload::build_eval_plan(setup.layout, plan_options_)),
-      shape(setup.layout, step_options(o, setup.reader.config().hidden, plan_options_.pinned_tiles),
+      shape(setup.layout, step_options(o, setup.layout, setup.reader.config().hidden, plan_options_.pinned_tiles),
             ring_sizes(all_plans(plans, eval_plan))) {
   if (!o.eval_tokens.empty()) {
     eval_file.emplace(TokenFile::open(o.eval_tokens, expected));

@@ -34,8 +34,10 @@ struct TrainerOptions {
   double grace = 30;  // seconds that a stop may take to finish the step
   gpu::WireType wire = gpu::WireType::bf16;
   offload::PlanOptions plan;  // tiers, pools, keep_*, rank and ZeRO stage; what follows from other options is filled in
+  // Several ranks (model.world, plan.rank): makes the communicator.
+  std::function<std::unique_ptr<comm::Comm>(const comm::CommOptions& options)> connect;
   bool host_boundaries = false;       // block inputs wait on the host for their backward
-  uint64_t comm_staging = 1 << 20;    // several ranks: see comm::CommOptions
+  uint64_t reduce_bucket = 4 << 20;   // several ranks: elements that a reduction works on at a time
   // A guessing placement defers all updates while more than this share of the guesses fails. None: it always guesses.
   std::optional<double> guess_limit;
   // Timing only: computations take their FLOP at this rate and compute nothing; nothing is committed. 0: the real thing.

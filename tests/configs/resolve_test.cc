@@ -25,6 +25,8 @@ TEST(Resolve, AnyTwoBatchKeysGiveTheThird) {
       {{steps + "null"}, 2, 2, 1},
       {{micro + "null", steps + "null", total + "8"}, 8, 8, 1},
       {{total + "6"}, 6, 2, 3},
+      {{"run.world=4"}, 24, 2, 3},
+      {{"run.world=4", steps + "null", total + "16"}, 16, 2, 2},
   };
   for (const Case& c : cases) {
     const RunConfig config = sample(c.set);

@@ -75,7 +75,7 @@ TrainerOptions tiny_options(const TinyRun& run, const fs::path& run_dir) {
   o.host_boundaries = run.host_boundaries;
   o.model.world = run.world;
   o.plan.zero_stage = run.zero_stage;
-  o.comm_staging = 1 << 16;
+  o.reduce_bucket = 1 << 17;  // several to a block
   o.store.run_dir = run_dir;
   o.store.durable = run.durable;
   o.store.lock_seconds = 5;
@@ -89,9 +89,7 @@ TinyResult run_rank(uint32_t rank, comm::LocalGroup* group, TrainerOptions optio
   TinyResult result;
   if (group != nullptr) {
     options.plan.rank = rank;
-    options.runtime.connect = [&](gpu::Device& device) {
-      return group->join(static_cast<int>(rank), {.device = &device, .staging = options.comm_staging});
-    };
+    options.connect = [&](const comm::CommOptions& o) { return group->join(static_cast<int>(rank), o); };
   }
   TrainerEvents events;
   events.on_step = [&](const StepReport& step) {
