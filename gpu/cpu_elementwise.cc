@@ -1,4 +1,4 @@
-// SwiGLU, rotary embedding, conversions and fp32 accumulation.
+// SwiGLU, GELU, rotary embedding, conversions and fp32 accumulation.
 #include "gpu/cpu_kernels.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -11,9 +11,11 @@
 HWY_BEFORE_NAMESPACE();
 namespace sluice::gpu::cpu::HWY_NAMESPACE {
 
+// Highway's Exp gives anything at all beyond 177, so -x stops at 88, where the result is 0 for all purposes. NaN stays.
 inline VF sigmoid(VF x) {
   const VF one = hn::Set(F32(), 1.0f);
-  return hn::Div(one, hn::Add(one, exp(hn::Neg(x))));
+  const VF e = hn::Exp(F32(), hn::Min(hn::Neg(x), hn::Set(F32(), 88.0f)));
+  return hn::IfThenElse(hn::IsNaN(x), x, hn::Div(one, hn::Add(one, e)));
 }
 
 template <class T>
@@ -43,6 +45,42 @@ void swiglu_grad_of(const SwiGluGrad& op, int64_t begin, int64_t end) {
     const VF u = load_any(up + i, n);
     store_any(hn::Mul(dy, hn::Mul(g, s)), grad_up + i, n);
     store_any(hn::Mul(hn::Mul(dy, u), slope), grad_gate + i, n);
+  });
+}
+
+// gelu(x) = x * sigmoid(2 u), u = c * (x + a x^3): half of 1 + tanh(u) is sigmoid(2 u).
+struct GeluParts {
+  VF gate, slope;  // sigmoid(2 u), d(2 u) / dx
+};
+inline GeluParts gelu_parts(VF x) {
+  constexpr float kTwoC = 1.5957691216057308f, kA = 0.044715f;  // 2 sqrt(2 / pi)
+  const VF one = hn::Set(F32(), 1.0f), two_c = hn::Set(F32(), kTwoC);
+  const VF square = hn::Mul(x, x);
+  const VF twice_u = hn::Mul(hn::Mul(two_c, x), hn::MulAdd(square, hn::Set(F32(), kA), one));
+  return {sigmoid(twice_u), hn::Mul(two_c, hn::MulAdd(square, hn::Set(F32(), 3 * kA), one))};
+}
+
+template <class T>
+void gelu_of(const Gelu& op, int64_t begin, int64_t end) {
+  const auto* x = static_cast<const T*>(op.x);
+  auto* out = static_cast<T*>(op.out);
+  for_each_vector(begin, end, [&](int64_t i, size_t n) {
+    const VF v = load_any(x + i, n);
+    store_any(hn::Mul(v, gelu_parts(v).gate), out + i, n);
+  });
+}
+
+template <class T>
+void gelu_grad_of(const GeluGrad& op, int64_t begin, int64_t end) {
+  const auto* x = static_cast<const T*>(op.x);
+  const auto* grad_out = static_cast<const T*>(op.grad_out);
+  auto* grad_x = static_cast<T*>(op.grad_x);
+  const VF one = hn::Set(F32(), 1.0f);
+  for_each_vector(begin, end, [&](int64_t i, size_t n) {
+    const VF v = load_any(x + i, n);
+    const GeluParts p = gelu_parts(v);
+    const VF slope = hn::Mul(p.gate, hn::MulAdd(hn::Mul(v, hn::Sub(one, p.gate)), p.slope, one));
+    store_any(hn::Mul(load_any(grad_out + i, n), slope), grad_x + i, n);
   });
 }
 
@@ -108,6 +146,18 @@ void swiglu_grad_bf16(const SwiGluGrad& op, int64_t begin, int64_t end) {
 void swiglu_grad_fp32(const SwiGluGrad& op, int64_t begin, int64_t end) {
   swiglu_grad_of<float>(op, begin, end);
 }
+void gelu_bf16(const Gelu& op, int64_t begin, int64_t end) {
+  gelu_of<uint16_t>(op, begin, end);
+}
+void gelu_fp32(const Gelu& op, int64_t begin, int64_t end) {
+  gelu_of<float>(op, begin, end);
+}
+void gelu_grad_bf16(const GeluGrad& op, int64_t begin, int64_t end) {
+  gelu_grad_of<uint16_t>(op, begin, end);
+}
+void gelu_grad_fp32(const GeluGrad& op, int64_t begin, int64_t end) {
+  gelu_grad_of<float>(op, begin, end);
+}
 void rotary_bf16(const Rotary& op, int64_t begin, int64_t end) {
   rotary_of<uint16_t>(op, begin, end);
 }
@@ -144,6 +194,10 @@ HWY_EXPORT(swiglu_bf16);
 HWY_EXPORT(swiglu_fp32);
 HWY_EXPORT(swiglu_grad_bf16);
 HWY_EXPORT(swiglu_grad_fp32);
+HWY_EXPORT(gelu_bf16);
+HWY_EXPORT(gelu_fp32);
+HWY_EXPORT(gelu_grad_bf16);
+HWY_EXPORT(gelu_grad_fp32);
 HWY_EXPORT(rotary_bf16);
 HWY_EXPORT(rotary_fp32);
 HWY_EXPORT(add_bf16);
@@ -160,6 +214,14 @@ void swiglu(const SwiGlu& op, int64_t begin, int64_t end) {
 void swiglu_grad(const SwiGluGrad& op, int64_t begin, int64_t end) {
   if (op.type == Element::bf16) return HWY_DYNAMIC_DISPATCH(swiglu_grad_bf16)(op, begin, end);
   HWY_DYNAMIC_DISPATCH(swiglu_grad_fp32)(op, begin, end);
+}
+void gelu(const Gelu& op, int64_t begin, int64_t end) {
+  if (op.type == Element::bf16) return HWY_DYNAMIC_DISPATCH(gelu_bf16)(op, begin, end);
+  HWY_DYNAMIC_DISPATCH(gelu_fp32)(op, begin, end);
+}
+void gelu_grad(const GeluGrad& op, int64_t begin, int64_t end) {
+  if (op.type == Element::bf16) return HWY_DYNAMIC_DISPATCH(gelu_grad_bf16)(op, begin, end);
+  HWY_DYNAMIC_DISPATCH(gelu_grad_fp32)(op, begin, end);
 }
 void rotary(const Rotary& op, int64_t begin_row, int64_t end_row) {
   if (op.type == Element::bf16) return HWY_DYNAMIC_DISPATCH(rotary_bf16)(op, begin_row, end_row);

@@ -63,6 +63,7 @@ TEST_P(CpuKernels, SwiGluAndItsGradient) {
   for (const size_t n : {1, 7, 16, 37, 64}) {
     Row gate(GetParam(), n, 1), up(GetParam(), n, 2), dy(GetParam(), n, 3), out(GetParam(), n),
         dgate(GetParam(), n), dup(GetParam(), n);
+    if (n > 30) gate.set(2, -100), gate.set(3, -200), gate.set(4, -4000), gate.set(5, -1e30f), gate.set(6, 4000);
     swiglu({GetParam(), gate.data(), up.data(), out.data()}, 0, static_cast<int64_t>(n));
     swiglu_grad({GetParam(), gate.data(), up.data(), dy.data(), dgate.data(), dup.data()}, 0,
                 static_cast<int64_t>(n));
@@ -102,6 +103,59 @@ TEST_P(CpuKernels, RmsNormAndItsGradient) {
       }
     }
     for (size_t i = 0; i < cols; ++i) EXPECT_NEAR(dw[i], exact_dw[i], tolerance(GetParam(), 6));
+  }
+}
+
+TEST_P(CpuKernels, LayerNormAndItsGradient) {
+  for (const size_t cols : {5, 16, 51, 96}) {
+    const size_t rows = 3;
+    Row x(GetParam(), rows * cols, 1), w(GetParam(), cols, 2), b(GetParam(), cols, 4), dy(GetParam(), rows * cols, 3),
+        y(GetParam(), rows * cols), dx(GetParam(), rows * cols);
+    for (size_t i = 0; i < x.size(); ++i) x.set(i, static_cast<float>(3 + x.at(i)));  // a mean that matters
+    std::vector<float> stats(2 * rows), dw(cols), db(cols);
+    const auto width = static_cast<int64_t>(cols);
+    layer_norm({GetParam(), width, 1e-5f, x.data(), w.data(), b.data(), y.data(), stats.data()}, 0, rows);
+    layer_norm_grad({GetParam(), width, x.data(), w.data(), stats.data(), dy.data(), dx.data(), dw.data(), db.data()}, 0, rows);
+    std::vector<double> exact_dw(cols), exact_db(cols);
+    for (size_t r = 0; r < rows; ++r) {
+      double mean = 0, squares = 0, sum = 0, dot = 0;
+      const auto n = static_cast<double>(cols);
+      const auto at = [&](size_t i) { return r * cols + i; };
+      for (size_t i = 0; i < cols; ++i) mean += x.at(at(i)) / n;
+      for (size_t i = 0; i < cols; ++i) squares += (x.at(at(i)) - mean) * (x.at(at(i)) - mean);
+      const double scale = 1 / std::sqrt(squares / n + 1e-5);
+      for (size_t i = 0; i < cols; ++i) {
+        sum += dy.at(at(i)) * w.at(i) / n;
+        dot += dy.at(at(i)) * w.at(i) * (x.at(at(i)) - mean) * scale / n;
+      }
+      for (size_t i = 0; i < cols; ++i) {
+        const double normal = (x.at(at(i)) - mean) * scale, exact = scale * (dy.at(at(i)) * w.at(i) - sum - normal * dot);
+        EXPECT_NEAR(y.at(at(i)), normal * w.at(i) + b.at(i), 2 * tolerance(GetParam(), 1 + std::abs(normal * w.at(i))));
+        EXPECT_NEAR(dx.at(at(i)), exact, 2 * tolerance(GetParam(), 1 + std::abs(exact)));
+        exact_dw[i] += dy.at(at(i)) * normal;
+        exact_db[i] += dy.at(at(i));
+      }
+    }
+    for (size_t i = 0; i < cols; ++i) {
+      EXPECT_NEAR(dw[i], exact_dw[i], tolerance(GetParam(), 6));
+      EXPECT_NEAR(db[i], exact_db[i], 1e-5);
+    }
+  }
+}
+
+TEST_P(CpuKernels, GeluAndItsGradient) {
+  for (const size_t n : {1, 7, 16, 37, 64}) {
+    Row x(GetParam(), n, 1), dy(GetParam(), n, 3), out(GetParam(), n), dx(GetParam(), n);
+    if (n > 30) x.set(3, 40), x.set(4, -40), x.set(5, 0), x.set(6, -4000), x.set(7, 4000);
+    gelu({GetParam(), x.data(), out.data()}, 0, static_cast<int64_t>(n));
+    gelu_grad({GetParam(), x.data(), dy.data(), dx.data()}, 0, static_cast<int64_t>(n));
+    for (size_t i = 0; i < n; ++i) {
+      const double v = x.at(i), c = std::sqrt(2 / M_PI), t = std::tanh(c * (v + 0.044715 * v * v * v));
+      const double exact = v / 2 * (1 + t);
+      const double slope = (1 + t) / 2 + v / 2 * (1 - t * t) * c * (1 + 3 * 0.044715 * v * v);
+      EXPECT_NEAR(out.at(i), exact, tolerance(GetParam(), exact)) << v;
+      EXPECT_NEAR(dx.at(i), dy.at(i) * slope, tolerance(GetParam(), dy.at(i) * slope)) << v;
+    }
   }
 }
 
@@ -158,6 +212,75 @@ TEST(CpuKernelsSoftmax, MasksSumsAndGradient) {
   }
 }
 
+// The published answer for counter and key 0, and a plain implementation for others.
+TEST(CpuKernelsDropout, WordsArePhilox) {
+  uint32_t words[64];
+  dropout_words(0, 0, 0, words);
+  EXPECT_EQ(words[0], 0x6627e8d5u);
+  EXPECT_EQ(words[16], 0xe169c58du);
+  EXPECT_EQ(words[32], 0xbc57ac4cu);
+  EXPECT_EQ(words[48], 0x9b00dbd8u);
+  const uint64_t key = 0x0123456789abcdef, row = 0xfedcba9876543210;
+  dropout_words(key, row, 77, words);
+  for (uint32_t i = 0; i < 16; ++i) {
+    uint32_t c[4] = {16 * 77 + i, 0, static_cast<uint32_t>(row), static_cast<uint32_t>(row >> 32)};
+    auto k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
+    for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9, k1 += 0xBB67AE85) {
+      const uint64_t p0 = uint64_t{0xD2511F53} * c[0], p1 = uint64_t{0xCD9E8D57} * c[2];
+      const uint32_t next[4] = {static_cast<uint32_t>(p1 >> 32) ^ c[1] ^ k0, static_cast<uint32_t>(p1),
+                                static_cast<uint32_t>(p0 >> 32) ^ c[3] ^ k1, static_cast<uint32_t>(p0)};
+      std::copy_n(next, 4, c);
+    }
+    for (uint32_t w = 0; w < 4; ++w) EXPECT_EQ(words[16 * w + i], c[w]) << w << " " << i;
+  }
+}
+
+TEST_P(CpuKernels, DropoutKeepsTheStatedShareAndAddsIt) {
+  const int64_t rows = 50, cols = 203;
+  const auto n = static_cast<size_t>(rows * cols);
+  const Dropout dropout{99, static_cast<uint32_t>(0.25 * 0x1p32), 4 / 3.0f};
+  Row x(GetParam(), n, 1), update(GetParam(), n, 2), y(GetParam(), n), alone(GetParam(), n);
+  dropout_add({GetParam(), cols, dropout, x.data(), update.data(), y.data()}, 0, 20);
+  dropout_add({GetParam(), cols, dropout, x.data(), update.data(), y.data()}, 20, rows);
+  dropout_add({GetParam(), cols, dropout, nullptr, update.data(), alone.data()}, 0, rows);
+  size_t dropped = 0, neighbours = 0;
+  bool before = false;
+  for (size_t i = 0; i < n; ++i) {
+    uint32_t words[64];
+    const auto col = static_cast<uint32_t>(i % static_cast<size_t>(cols));
+    dropout_words(dropout.key, i / static_cast<size_t>(cols), col / 64, words);
+    const bool drop = words[col % 64] < dropout.threshold;
+    dropped += drop;
+    neighbours += drop && before;
+    before = drop;
+    EXPECT_NEAR(alone.at(i), drop ? 0 : update.at(i) * 4 / 3, tolerance(GetParam(), update.at(i) * 4 / 3));
+    EXPECT_NEAR(y.at(i), x.at(i) + alone.at(i), tolerance(GetParam(), x.at(i) + alone.at(i)));
+  }
+  const auto count = static_cast<double>(n);
+  EXPECT_NEAR(static_cast<double>(dropped) / count, 0.25, 5 * std::sqrt(0.25 * 0.75 / count));
+  EXPECT_NEAR(static_cast<double>(neighbours) / count, 0.0625, 5 * std::sqrt(0.0625 / count));
+}
+
+TEST(CpuKernelsDropout, AnAttentionTileGetsTheSameMaskHoweverItIsCut) {
+  const int64_t rows = 6, keys = 150, first_key = 70;  // keys 70 .. 219 of the row
+  const Dropout dropout{5, static_cast<uint32_t>(0.5 * 0x1p32), 2};
+  std::vector<float> whole(rows * keys, 1.0f), parts(rows * keys, 1.0f);
+  attention_dropout({rows, keys, keys, keys - rows + 1, whole.data()}, dropout, 1000, first_key);
+  for (int64_t r = 0; r < rows; ++r) {
+    float* row = parts.data() + r * keys;
+    attention_dropout({1, 33, 33, 33, row}, dropout, 1000 + static_cast<uint64_t>(r), first_key);
+    const int64_t rest = keys - rows + 1 + r - 33;
+    attention_dropout({1, rest, rest, rest, row + 33}, dropout, 1000 + static_cast<uint64_t>(r), first_key + 33);
+  }
+  EXPECT_EQ(whole, parts);
+  for (int64_t r = 0; r < rows; ++r) {
+    uint32_t words[64];
+    dropout_words(5, 1000 + static_cast<uint64_t>(r), 1, words);
+    EXPECT_EQ(whole[static_cast<size_t>(r * keys)], words[70 - 64] < dropout.threshold ? 0 : 2);
+    for (int64_t k = keys - rows + 1 + r; k < keys; ++k) EXPECT_EQ(whole[static_cast<size_t>(r * keys + k)], 1.0f);  // not visible
+  }
+}
+
 TEST_P(CpuKernels, CrossEntropyAndItsGradient) {
   for (const size_t cols : {3, 64, 1001}) {
     Row logits(GetParam(), cols, 1);
@@ -185,6 +308,10 @@ TEST_P(CpuKernels, NanStaysNan) {
   EXPECT_TRUE(std::isnan(cross_entropy_row(GetParam(), logits.data(), 40, 3, false, 1)));
   swiglu({GetParam(), gate.data(), up.data(), out.data()}, 0, 40);
   EXPECT_TRUE(std::isnan(out.at(5)));
+  gelu({GetParam(), gate.data(), out.data()}, 0, 40);
+  EXPECT_TRUE(std::isnan(out.at(5)));
+  layer_norm({GetParam(), 40, 1e-5f, gate.data(), up.data(), up.data(), out.data(), std::vector<float>(2).data()}, 0, 1);
+  EXPECT_TRUE(std::isnan(out.at(0)));
   std::vector<float> scores(40, 1.0f), inverse(1), lse(1);
   scores[33] = nan;
   attention_softmax({1, 40, 40, 40, scores.data()}, inverse.data(), lse.data());
