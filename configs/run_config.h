@@ -35,7 +35,7 @@ struct OptimizerOptions {
   bool bias_correction = true;
   bool adam_w_mode =
       true;  // decoupled decay, as DeepSpeed's "Adam" has it; false: decay joins the gradient (L2)
-  std::vector<std::string> no_decay{"*norm*", "*.ln_*",
+  std::vector<std::string> no_decay{"*norm*", "*ln_*",
                                     "*.bias"};  // globs on Hugging Face names: norms and biases
 };
 

@@ -32,6 +32,7 @@ struct Plan : torch::CustomClassHolder {
   AttentionShape shape;
   int64_t batch = 0, tokens = 0, parts = 1, longest = 0;  // longest: keys of a tile
   float scale = 1;
+  gpu::cpu::Dropout dropout;
   std::vector<std::vector<WorkPart>> rows;
 };
 
@@ -39,7 +40,8 @@ struct Item {
   int64_t row, head, part;
 };
 
-// A strided matrix of the compute type inside a [B, T, n * head_dim] tensor: one head of one row.
+// A strided matrix of the compute type inside a [B, T, n * head_dim] tensor, which may be a part of a wider one: one head of
+// one row.
 struct HeadView {
   Element type;
   std::byte* data;
@@ -49,7 +51,7 @@ struct HeadView {
 };
 
 HeadView head_view(const at::Tensor& t, const Plan& plan, int64_t row, int64_t head) {
-  const int64_t stride = t.size(2), element = t.element_size();
+  const int64_t stride = t.stride(1), element = t.element_size();
   auto* base = static_cast<std::byte*>(const_cast<void*>(t.const_data_ptr()));
   return {element_type(t), base + (row * plan.tokens * stride + head * plan.shape.head_dim) * element, stride,
           element};
@@ -101,11 +103,17 @@ AttentionTile score(const QueryTile& t, const HeadView& q, const Plan& plan, flo
   return {t.rows(), t.keys(), t.keys(), t.first_query - t.first_key + 1, scores};
 }
 
+void drop(const Plan& plan, const Item& item, const QueryTile& t, const AttentionTile& tile) {
+  if (!plan.dropout.active()) return;
+  const int64_t pair = item.row * plan.shape.heads + item.head;
+  gpu::cpu::attention_dropout(tile, plan.dropout, static_cast<uint64_t>(pair * plan.tokens + t.first_query), t.first_key);
+}
+
 // log_sum_exp: fp32 [B, heads, T].
 at::Tensor forward_tiles(const Plan& plan, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                          const at::Tensor& log_sum_exp) {
   const int64_t dim = plan.shape.head_dim, group = plan.shape.heads / plan.shape.kv_heads;
-  at::Tensor out = at::empty_like(q);
+  at::Tensor out = at::empty(q.sizes(), q.options());
   const int64_t scratch_floats = 2 * plan.tokens * dim + kTile * (2 * dim + plan.longest + 1);
   for_each_item(plan, scratch_floats, q.options(), [&](const Item& item, float* scratch) {
     const WorkPart& part = plan.rows[static_cast<size_t>(item.row)][static_cast<size_t>(item.part)];
@@ -123,6 +131,7 @@ at::Tensor forward_tiles(const Plan& plan, const at::Tensor& q, const at::Tensor
       const int64_t offset = (t.first_key - part.first_key) * dim;
       const AttentionTile tile = score(t, q_head, plan, keys + offset, q_tile, scores);
       gpu::cpu::attention_softmax(tile, inverse_sum, lse + t.first_query);
+      drop(plan, item, t, tile);
       at::Tensor product = matrix(out_tile, t.rows(), dim);
       at::mm_out(product, matrix(scores, t.rows(), t.keys()), matrix(values + offset, t.keys(), dim));
       store(out_tile, inverse_sum, out_head, t.first_query, t.rows(), dim);
@@ -170,7 +179,9 @@ void backward_tiles(const Plan& plan, const variable_list& saved, const at::Tens
       const at::Tensor d_out = matrix(do_tile, rows, dim), probabilities = matrix(p, rows, t.keys());
       at::Tensor d_scores = matrix(ds, rows, t.keys()), d_query = matrix(dq_tile, rows, dim);
       at::mm_out(d_scores, d_out, matrix(values + offset, t.keys(), dim).t());
+      drop(plan, item, t, {tile.rows, tile.keys, tile.stride, tile.visible, ds});
       gpu::cpu::attention_softmax_grad(tile, lse + t.first_query, ds);
+      drop(plan, item, t, tile);  // the values met the kept probabilities only
       at::mm_out(d_query, d_scores, matrix(keys + offset, t.keys(), dim));
       gpu::cpu::load_rows(Element::fp32, dq_tile, dim, dq_tile, rows, dim, plan.scale);
       store(dq_tile, nullptr, dq_head, t.first_query, rows, dim);
@@ -235,14 +246,37 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
   }
 };
 
-}  // namespace
+struct PackedAttentionFunction : torch::autograd::Function<PackedAttentionFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& qkv, const c10::intrusive_ptr<Plan>& plan) {
+    const at::Tensor lse =
+        at::empty({plan->batch, plan->shape.heads, plan->tokens}, qkv.options().dtype(at::kFloat));
+    const auto [q, k, v] = split_inputs(qkv, plan->shape);
+    at::Tensor out = forward_tiles(*plan, q, k, v, lse);
+    ctx->save_for_backward({qkv, lse});
+    ctx->saved_data["plan"] = c10::IValue::make_capsule(plan);
+    return out;
+  }
 
-at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                     const AttentionShape& shape, const std::vector<std::vector<int32_t>>& pieces) {
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const auto plan = c10::static_intrusive_pointer_cast<Plan>(ctx->saved_data["plan"].toCapsule());
+    const auto [q, k, v] = split_inputs(saved[0], plan->shape);
+    const at::Tensor grad = at::empty_like(saved[0]);
+    const auto [grad_q, grad_k, grad_v] = split_inputs(grad, plan->shape);
+    const at::Tensor partial = partial_grads(*plan, grad.options());
+    backward_tiles(*plan, {q, k, v, saved[1]}, grads[0].contiguous(), grad_q, partial);
+    reduce_grads(*plan, partial, grad_k, grad_v);
+    return {grad, {}};
+  }
+};
+
+c10::intrusive_ptr<Plan> make_plan(int64_t batch, int64_t tokens, const AttentionShape& shape,
+                                   const std::vector<std::vector<int32_t>>& pieces, const gpu::cpu::Dropout& dropout) {
   auto plan = c10::make_intrusive<Plan>();
   plan->shape = shape;
-  plan->batch = q.size(0);
-  plan->tokens = q.size(1);
+  plan->batch = batch;
+  plan->tokens = tokens;
+  plan->dropout = dropout;
   plan->parts = plan->batch * shape.heads < kFewHeads ? 2 : 1;
   plan->scale = static_cast<float>(1 / std::sqrt(static_cast<double>(shape.head_dim)));
   SLUICE_CHECK(static_cast<int64_t>(pieces.size()) == plan->batch, "one list of pieces a row");
@@ -252,7 +286,25 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
       for (const QueryTile& t : part.tiles) plan->longest = std::max(plan->longest, t.keys());
     }
   }
-  return AttentionFunction::apply(q, k, v, plan);
+  return plan;
+}
+
+}  // namespace
+
+at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     const AttentionShape& shape, const std::vector<std::vector<int32_t>>& pieces,
+                     const gpu::cpu::Dropout& dropout) {
+  return AttentionFunction::apply(q, k, v, make_plan(q.size(0), q.size(1), shape, pieces, dropout));
+}
+
+at::Tensor packed_attention(const at::Tensor& qkv, const AttentionShape& shape,
+                            const std::vector<std::vector<int32_t>>& pieces, const gpu::cpu::Dropout& dropout) {
+  return PackedAttentionFunction::apply(qkv, make_plan(qkv.size(0), qkv.size(1), shape, pieces, dropout));
+}
+
+AttentionInputs split_inputs(const at::Tensor& qkv, const AttentionShape& shape) {
+  const int64_t queries = shape.heads * shape.head_dim, keys = shape.kv_heads * shape.head_dim;
+  return {qkv.narrow(2, 0, queries), qkv.narrow(2, queries, keys), qkv.narrow(2, queries + keys, keys)};
 }
 
 }  // namespace sluice::engine

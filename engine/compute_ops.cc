@@ -83,8 +83,10 @@ at::Tensor ComputeOps::input(const offload::OpRun& run, uint32_t block) const {
 MicroBatch ComputeOps::batch(const Step& step, uint32_t micro) const {
   const at::Tensor ids = buffers_.tokens(micro);
   const HostMicroBatch& host = step.micro[micro];
-  return {ids.select(0, 0), ids.select(0, 1), ids.select(0, 2), host.pieces, host.trained,
-          ids.select(0, 3).flatten().view(at::kInt)};
+  MicroBatch batch{ids.select(0, 0), ids.select(0, 1), ids.select(0, 2), host.pieces, host.trained,
+                   ids.select(0, 3).flatten().view(at::kInt)};
+  if (options_.training) batch.random = RandomKey{.seed = step.meta.seed, .step = step.number, .micro = host.index};
+  return batch;
 }
 
 bool ComputeOps::keeps_graph(uint32_t block) const {

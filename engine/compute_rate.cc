@@ -22,17 +22,22 @@ constexpr int64_t kLayerParameters = 64 << 20;  // a larger layer is measured wi
 constexpr int64_t kTokens = 512;
 constexpr int64_t kVocabulary = 16384;
 
+int64_t layer_parameters(HfConfig c) {
+  c.layers = 1;
+  int64_t count = 0;
+  for (const auto& tensor : describe_model(c).blocks[1].tensors) count += static_cast<int64_t>(tensor.count());
+  return count;
+}
+
 // One layer like the model's, tied, so that the head is cheap to make.
 HfConfig one_layer(HfConfig c) {
-  const auto parameters = [&] {
-    return c.hidden * (2 * (c.heads + c.kv_heads) * c.head_dim + 3 * c.intermediate);
-  };
-  while (parameters() > kLayerParameters && c.heads % 2 == 0 && c.kv_heads % 2 == 0)
+  while (layer_parameters(c) > kLayerParameters && c.heads % 2 == 0 && c.kv_heads % 2 == 0)
     c.hidden /= 2, c.intermediate /= 2, c.heads /= 2, c.kv_heads /= 2;
   c.layers = 1;
   c.tied = true;
   c.vocab = std::min(c.vocab, kVocabulary);
   c.pad_token.reset();
+  c.max_positions = std::max(c.max_positions, kTokens);
   return c;
 }
 
@@ -46,8 +51,8 @@ class Sample {
  public:
   Sample(const HfConfig& full, const MeasureOptions& o)
       : config_(one_layer(full)),
-        layout_(describe_llama(config_), o.schema, 2 << 20),
-        model_(make_llama(config_, layout_, {.loss_chunk = o.loss_chunk, .pad_token = {}})),
+        layout_(describe_model(config_), o.schema, 2 << 20),
+        model_(make_model(config_, layout_, {.loss_chunk = o.loss_chunk, .pad_token = {}})),
         rows_(std::clamp<int64_t>(kTokens / static_cast<int64_t>(o.sequence), 1,
                                   static_cast<int64_t>(o.micro_batch))),
         length_(std::min<int64_t>(kTokens, static_cast<int64_t>(o.sequence))),
@@ -60,6 +65,7 @@ class Sample {
               at::arange(length_, longs).expand({rows_, length_}).contiguous(),
               std::vector<std::vector<int32_t>>(static_cast<size_t>(rows_), {0}),
               static_cast<uint64_t>(rows_ * length_)};
+    batch_.random = RandomKey{};
     x_ = model_->embed(weights_[0], batch_) * 50;
     gradient_ = x_ * 1e-3;
   }
@@ -76,9 +82,7 @@ class Sample {
     const double loss =
         best(budget, [&] { model_->loss(weights_[2], weights_[0], x_, batch_, 1e-3, true); }) /
         flops_.loss(true);
-    const double layers =
-        8.0 * static_cast<double>(full.layers * full.hidden) *
-        static_cast<double>(2 * (full.heads + full.kv_heads) * full.head_dim + 3 * full.intermediate);
+    const double layers = 8.0 * static_cast<double>(full.layers) * static_cast<double>(layer_parameters(full));
     const double head = 6.0 * static_cast<double>(full.vocab * full.hidden);
     return (layer * layers + loss * head) / (layers + head);
   }

@@ -44,7 +44,7 @@ std::string with_twin_keys(const std::string& text) {
     scaling.erase("rope_theta");
     const std::string type = scaling.value("rope_type", scaling.value("type", std::string("default")));
     if (!json.contains("rope_scaling")) additions["rope_scaling"] = type == "default" ? Json() : scaling;
-  } else {
+  } else if (json.contains("rope_theta") || json.contains("rope_scaling")) {
     Json parameters = Json::object();
     if (json.contains("rope_scaling") && json["rope_scaling"].is_object()) parameters = json["rope_scaling"];
     if (!parameters.contains("rope_type"))

@@ -22,6 +22,7 @@ class DryRun {
     const at::Tensor ids = buffers.tokens(0);
     batch_ = {ids.select(0, 0), ids.select(0, 1), ids.select(0, 2), host.pieces, host.trained,
               ids.select(0, 3).flatten().view(at::kInt)};
+    if (options.training) batch_.random = RandomKey{};
     head_ = static_cast<uint32_t>(layout_.blocks().size() - 1);
   }
 

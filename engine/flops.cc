@@ -31,8 +31,8 @@ double StepFlops::layer_backward(uint32_t block, bool again) const {
 double StepFlops::loss(bool training) const {
   const double product =
       2 * tokens() * static_cast<double>(config.vocab) * static_cast<double>(config.hidden);
-  const auto& owner = layout.tied() ? layout.blocks().front() : layout.blocks().back();
-  const bool weights = owner.trainable >= static_cast<uint64_t>(config.vocab);  // more than a norm
+  const bool weights =
+      layout.tied() ? layout.blocks().front().tensors.front().trainable : layout.blocks().back().tensors.back().trainable;
   return product * (training ? weights ? 3 : 2 : 1);
 }
 

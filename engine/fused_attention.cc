@@ -5,6 +5,7 @@
 #include <ATen/ops/_efficient_attention_forward.h>
 #include <ATen/ops/_flash_attention_backward.h>
 #include <ATen/ops/_flash_attention_forward.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -13,6 +14,7 @@
 
 #include "base/error.h"
 #include "engine/document_groups.h"
+#include "engine/tensor_math.h"
 
 namespace sluice::engine {
 namespace {
@@ -25,6 +27,8 @@ constexpr int64_t kCausal = 1;  // of the efficient kernel: a query sees the key
 struct Plan : torch::CustomClassHolder {
   AttentionShape shape;
   double scale = 1;
+  gpu::cpu::Dropout dropout;
+  double dropped() const { return static_cast<double>(dropout.threshold) * 0x1p-32; }  // probability
   std::vector<DocumentGroup> groups;
 };
 
@@ -34,7 +38,7 @@ struct Kept {
 };
 constexpr size_t kKept = 4;
 
-// One group's rows of [B, T, heads * head_dim], as [tokens, heads, head_dim].
+// One group's rows of [B, T, heads * head_dim], which may be a part of a wider tensor, as [tokens, heads, head_dim].
 at::Tensor part(const at::Tensor& t, const DocumentGroup& group, int64_t head_dim) {
   return t.view({t.size(0) * t.size(1), -1, head_dim}).narrow(0, group.first_token, group.tokens);
 }
@@ -47,18 +51,18 @@ at::Tensor starts_of(const at::Tensor& starts, const DocumentGroup& group) {
 int64_t flash_bound(const DocumentGroup& group) { return std::max<int64_t>(2, group.longest); }
 
 Kept flash_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& starts,
-                   const DocumentGroup& group, double scale) {
+                   const DocumentGroup& group, const Plan& plan) {
   auto [out, log_sum_exp, seed, offset, debug] = at::_flash_attention_forward(q, k, v, starts, starts, flash_bound(group), flash_bound(group),
-                                                                             /*dropout_p=*/0, /*is_causal=*/true,
-                                                                             /*return_debug_mask=*/false, scale);
+                                                                             plan.dropped(), /*is_causal=*/true,
+                                                                             /*return_debug_mask=*/false, plan.scale);
   return {out, log_sum_exp, seed, offset};
 }
 
 std::array<at::Tensor, 3> flash_backward(const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                         const Kept& kept, const at::Tensor& starts, const DocumentGroup& group, double scale) {
+                                         const Kept& kept, const at::Tensor& starts, const DocumentGroup& group, const Plan& plan) {
   auto [dq, dk, dv] =
       at::_flash_attention_backward(grad_out, q, k, v, kept.out, kept.log_sum_exp, starts, starts, flash_bound(group), flash_bound(group),
-                                    /*dropout_p=*/0, /*is_causal=*/true, kept.seed, kept.offset, scale);
+                                    plan.dropped(), /*is_causal=*/true, kept.seed, kept.offset, plan.scale);
   return {dq, dk, dv};
 }
 
@@ -78,7 +82,7 @@ Kept efficient_forward(const at::Tensor& q, const at::Tensor& k, const at::Tenso
   const int64_t repeat = plan.shape.heads / plan.shape.kv_heads;
   auto [out, log_sum_exp, seed, offset, max_q, max_k] = at::_efficient_attention_forward(
       q.unsqueeze(0), repeat_heads(k, repeat), repeat_heads(v, repeat), /*bias=*/{}, starts, starts, group.longest, group.longest,
-      /*dropout_p=*/0, kCausal, /*compute_log_sumexp=*/true, plan.scale);
+      plan.dropped(), kCausal, /*compute_log_sumexp=*/true, plan.scale);
   return {out.squeeze(0), log_sum_exp, seed, offset};
 }
 
@@ -89,32 +93,55 @@ std::array<at::Tensor, 3> efficient_backward(const at::Tensor& grad_out, const a
   const int64_t repeat = plan.shape.heads / plan.shape.kv_heads;
   auto [dq, dk, dv, dbias] = at::_efficient_attention_backward(
       grad_out.unsqueeze(0), q.unsqueeze(0), repeat_heads(k, repeat), repeat_heads(v, repeat), /*bias=*/{}, kept.out.unsqueeze(0),
-      starts, starts, group.longest, group.longest, kept.log_sum_exp, /*dropout_p=*/0, kept.seed, kept.offset, kCausal,
+      starts, starts, group.longest, group.longest, kept.log_sum_exp, plan.dropped(), kept.seed, kept.offset, kCausal,
       /*bias_requires_grad=*/false, plan.scale, /*num_splits_key=*/1);
   return {dq.squeeze(0), sum_heads(dk, repeat), sum_heads(dv, repeat)};
 }
 
 bool uses_flash(const at::Tensor& q) { return q.scalar_type() == at::kBFloat16; }
 
+// The output; adds what each group keeps for its backward to `saved`.
+at::Tensor forward_groups(const Plan& plan, const AttentionInputs& in, const at::Tensor& starts, variable_list& saved) {
+  const int64_t dim = plan.shape.head_dim;
+  at::Tensor out;
+  if (plan.dropout.active()) tensor_math::seed_generator(in.q.device(), plan.dropout.key);
+  for (const DocumentGroup& group : plan.groups) {
+    const at::Tensor begins = starts_of(starts, group);
+    const at::Tensor q = part(in.q, group, dim), k = part(in.k, group, dim), v = part(in.v, group, dim);
+    const Kept kept = uses_flash(q) ? flash_forward(q, k, v, begins, group, plan) : efficient_forward(q, k, v, begins, group, plan);
+    if (plan.groups.size() == 1) {
+      out = kept.out.view(in.q.sizes());
+    } else {
+      if (!out.defined()) out = at::empty(in.q.sizes(), in.q.options());
+      part(out, group, dim).copy_(kept.out);
+    }
+    saved.insert(saved.end(), {kept.out, kept.log_sum_exp, kept.seed, kept.offset});
+  }
+  return out;
+}
+
+// kept: of the first group, with the others after it.
+void backward_groups(const Plan& plan, const AttentionInputs& in, const at::Tensor& starts, const at::Tensor* kept, const at::Tensor& grad_out,
+                     const AttentionInputs& grads) {
+  const int64_t dim = plan.shape.head_dim;
+  for (const DocumentGroup& group : plan.groups) {
+    const Kept one{kept[0], kept[1], kept[2], kept[3]};
+    kept += kKept;
+    const at::Tensor begins = starts_of(starts, group);
+    const at::Tensor go = part(grad_out, group, dim), q = part(in.q, group, dim), k = part(in.k, group, dim), v = part(in.v, group, dim);
+    const auto [dq, dk, dv] = uses_flash(q) ? flash_backward(go, q, k, v, one, begins, group, plan)
+                                            : efficient_backward(go, q, k, v, one, begins, group, plan);
+    part(grads.q, group, dim).copy_(dq);
+    part(grads.k, group, dim).copy_(dk);
+    part(grads.v, group, dim).copy_(dv);
+  }
+}
+
 struct FusedAttention : torch::autograd::Function<FusedAttention> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                             const at::Tensor& starts, const c10::intrusive_ptr<Plan>& plan) {
-    const int64_t dim = plan->shape.head_dim;
-    at::Tensor out;
     variable_list saved = {q, k, v, starts};
-    for (const DocumentGroup& group : plan->groups) {
-      const at::Tensor begins = starts_of(starts, group);
-      const at::Tensor gq = part(q, group, dim), gk = part(k, group, dim), gv = part(v, group, dim);
-      const Kept kept = uses_flash(q) ? flash_forward(gq, gk, gv, begins, group, plan->scale)
-                                      : efficient_forward(gq, gk, gv, begins, group, *plan);
-      if (plan->groups.size() == 1) {
-        out = kept.out.view(q.sizes());
-      } else {
-        if (!out.defined()) out = at::empty_like(q);
-        part(out, group, dim).copy_(kept.out);
-      }
-      saved.insert(saved.end(), {kept.out, kept.log_sum_exp, kept.seed, kept.offset});
-    }
+    at::Tensor out = forward_groups(*plan, {q, k, v}, starts, saved);
     ctx->save_for_backward(saved);
     ctx->saved_data["plan"] = c10::IValue::make_capsule(plan);
     return out;
@@ -123,36 +150,53 @@ struct FusedAttention : torch::autograd::Function<FusedAttention> {
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const variable_list saved = ctx->get_saved_variables();
     const auto plan = c10::static_intrusive_pointer_cast<Plan>(ctx->saved_data["plan"].toCapsule());
-    const int64_t dim = plan->shape.head_dim;
-    const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], grad_out = grads[0].contiguous();
-    const at::Tensor dq = at::empty_like(q), dk = at::empty_like(k), dv = at::empty_like(v);
-    for (size_t i = 0; i < plan->groups.size(); ++i) {
-      const DocumentGroup& group = plan->groups[i];
-      const at::Tensor* at = &saved[4 + kKept * i];
-      const Kept kept{at[0], at[1], at[2], at[3]};
-      const at::Tensor begins = starts_of(saved[3], group);
-      const at::Tensor go = part(grad_out, group, dim), gq = part(q, group, dim), gk = part(k, group, dim), gv = part(v, group, dim);
-      const auto [a, b, c] = uses_flash(q) ? flash_backward(go, gq, gk, gv, kept, begins, group, plan->scale)
-                                           : efficient_backward(go, gq, gk, gv, kept, begins, group, *plan);
-      part(dq, group, dim).copy_(a);
-      part(dk, group, dim).copy_(b);
-      part(dv, group, dim).copy_(c);
-    }
-    return {dq, dk, dv, {}, {}};
+    const AttentionInputs in{saved[0], saved[1], saved[2]};
+    const AttentionInputs out{at::empty_like(in.q), at::empty_like(in.k), at::empty_like(in.v)};
+    backward_groups(*plan, in, saved[3], &saved[4], grads[0].contiguous(), out);
+    return {out.q, out.k, out.v, {}, {}};
   }
 };
 
-}  // namespace
+struct FusedPackedAttention : torch::autograd::Function<FusedPackedAttention> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& qkv, const at::Tensor& starts, const c10::intrusive_ptr<Plan>& plan) {
+    variable_list saved = {qkv, starts};
+    at::Tensor out = forward_groups(*plan, split_inputs(qkv, plan->shape), starts, saved);
+    ctx->save_for_backward(saved);
+    ctx->saved_data["plan"] = c10::IValue::make_capsule(plan);
+    return out;
+  }
 
-at::Tensor fused_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionShape& shape,
-                           const std::vector<std::vector<int32_t>>& pieces, const at::Tensor& starts) {
-  SLUICE_CHECK(static_cast<int64_t>(pieces.size()) == q.size(0), "one list of pieces a row");
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const auto plan = c10::static_intrusive_pointer_cast<Plan>(ctx->saved_data["plan"].toCapsule());
+    const at::Tensor grad = at::empty_like(saved[0]);
+    backward_groups(*plan, split_inputs(saved[0], plan->shape), saved[1], &saved[2], grads[0].contiguous(), split_inputs(grad, plan->shape));
+    return {grad, {}, {}};
+  }
+};
+
+c10::intrusive_ptr<Plan> make_plan(int64_t rows, int64_t tokens, const AttentionShape& shape, const std::vector<std::vector<int32_t>>& pieces,
+                                   const at::Tensor& starts, const gpu::cpu::Dropout& dropout) {
+  SLUICE_CHECK(static_cast<int64_t>(pieces.size()) == rows, "one list of pieces a row");
   SLUICE_CHECK(starts.defined() && starts.scalar_type() == at::kInt, "document starts on the device");
   auto plan = c10::make_intrusive<Plan>();
   plan->shape = shape;
   plan->scale = 1 / std::sqrt(static_cast<double>(shape.head_dim));
-  plan->groups = document_groups(pieces, q.size(1));
-  return FusedAttention::apply(q, k, v, starts, plan);
+  plan->dropout = dropout;
+  plan->groups = document_groups(pieces, tokens);
+  return plan;
+}
+
+}  // namespace
+
+at::Tensor fused_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionShape& shape,
+                           const std::vector<std::vector<int32_t>>& pieces, const at::Tensor& starts, const gpu::cpu::Dropout& dropout) {
+  return FusedAttention::apply(q, k, v, starts, make_plan(q.size(0), q.size(1), shape, pieces, starts, dropout));
+}
+
+at::Tensor fused_packed_attention(const at::Tensor& qkv, const AttentionShape& shape, const std::vector<std::vector<int32_t>>& pieces,
+                                  const at::Tensor& starts, const gpu::cpu::Dropout& dropout) {
+  return FusedPackedAttention::apply(qkv, starts, make_plan(qkv.size(0), qkv.size(1), shape, pieces, starts, dropout));
 }
 
 std::string attention_kernel(const at::Device& device, at::ScalarType type, int64_t head_dim) {

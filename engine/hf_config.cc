@@ -4,7 +4,9 @@
 #include <string_view>
 
 #include "engine/hf_config_keys.h"
+#include "engine/json_keys.h"
 #include "engine/plain_file.h"
+#include "engine/stored_names.h"
 
 namespace sluice::engine {
 namespace {
@@ -13,79 +15,24 @@ using base::ErrorKind;
 using base::fail;
 using Json = nlohmann::ordered_json;
 
-// Typed access to one object of the file, with its name in every message.
-class Keys {
- public:
-  Keys(const Json& json, std::string where) : json_(json), where_(std::move(where)) {}
-
-  const std::string& where() const { return where_; }
-  bool has(const char* key) const { return json_.contains(key) && !json_.at(key).is_null(); }
-
-  int64_t integer(const char* key, std::optional<int64_t> otherwise = {}) const {
-    if (!has(key)) {
-      if (otherwise) return *otherwise;
-      fail(ErrorKind::model, "{}: the key {} is missing", where_, key);
-    }
-    const Json& value = json_.at(key);
-    const bool fits =
-        value.is_number_integer() && (!value.is_number_unsigned() || value.get<uint64_t>() <= INT64_MAX);
-    if (!fits) wrong(key, "an integer");
-    return value.get<int64_t>();
-  }
-  int64_t positive(const char* key, std::optional<int64_t> otherwise = {}) const {
-    const int64_t value = integer(key, otherwise);
-    if (value <= 0 || value > int64_t{1} << 31) wrong(key, "between 1 and 2^31");
-    return value;
-  }
-  double number(const char* key, std::optional<double> otherwise = {}) const {
-    if (!has(key)) {
-      if (otherwise) return *otherwise;
-      fail(ErrorKind::model, "{}: the key {} is missing", where_, key);
-    }
-    if (!json_.at(key).is_number()) wrong(key, "a number");
-    return json_.at(key).get<double>();
-  }
-  double positive_number(const char* key, std::optional<double> otherwise = {}) const {
-    const double value = number(key, otherwise);
-    if (!(value > 0)) wrong(key, "above 0");
-    return value;
-  }
-  bool boolean(const char* key, bool otherwise) const {
-    if (!has(key)) return otherwise;
-    if (!json_.at(key).is_boolean()) wrong(key, "true or false");
-    return json_.at(key).get<bool>();
-  }
-  std::string text(const char* key) const {
-    if (!has(key)) return "";
-    if (!json_.at(key).is_string()) wrong(key, "a string");
-    return json_.at(key).get<std::string>();
-  }
-  [[noreturn]] void wrong(const char* key, const char* wanted) const {
-    fail(ErrorKind::model, "{}: {} is {}, it must be {}", where_, key, json_.at(key).dump(), wanted);
-  }
-
- private:
-  const Json& json_;
-  const std::string where_;
-};
-
-std::string read_architecture(const Json& json, const Keys& keys) {
+// The family, by the class's name or, without one, by the model's type.
+const FamilyName& read_family(const Json& json, const Keys& keys) {
   std::string name;
   if (keys.has("architectures")) {
     const Json& list = json.at("architectures");
     if (!list.is_array() || list.empty() || !list[0].is_string())
       keys.wrong("architectures", "a list of names");
     name = list[0].get<std::string>();
-  } else if (const std::string type = keys.text("model_type"); type == "llama" || type == "mistral") {
-    name = type == "llama" ? "LlamaForCausalLM" : "MistralForCausalLM";
   } else {
-    name = type.empty() ? "(neither architectures nor model_type is given)" : type;
+    name = keys.text("model_type");
   }
-  if (name != "LlamaForCausalLM" && name != "MistralForCausalLM")
-    fail(ErrorKind::model,
-         "{}: the model family {} is not supported; supported are LlamaForCausalLM and MistralForCausalLM",
-         keys.where(), name);
-  return name;
+  std::string supported;
+  for (const FamilyName& family : family_names()) {
+    if (name == family.architecture || (!keys.has("architectures") && name == family.type)) return family;
+    supported += fmt::format("{}{}", supported.empty() ? "" : ", ", family.architecture);
+  }
+  fail(ErrorKind::model, "{}: the model family {} is not supported; supported are {}", keys.where(),
+       name.empty() ? "(neither architectures nor model_type is given)" : name, supported);
 }
 
 struct Rope {
@@ -188,6 +135,38 @@ void read_sizes(const Keys& keys, HfConfig& config) {
          config.head_dim);
 }
 
+void read_llama(const Json& json, const Keys& keys, HfConfig& config) {
+  read_sizes(keys, config);
+  config.norm_eps = keys.positive_number("rms_norm_eps", 1e-6);
+  read_rope(json, keys, config);
+  config.tied = keys.boolean("tie_word_embeddings", false);
+  config.attention_bias = config.attention_out_bias = keys.boolean("attention_bias", false);
+  config.mlp_bias = keys.boolean("mlp_bias", false);
+}
+
+void read_gpt2(const Keys& keys, HfConfig& config) {
+  config.hidden = keys.positive("n_embd", 768);
+  config.layers = keys.positive("n_layer", 12);
+  if (config.layers > 65536) keys.wrong("n_layer", "at most 65536");
+  config.heads = config.kv_heads = keys.positive("n_head", 12);
+  config.intermediate = keys.positive("n_inner", 4 * config.hidden);
+  config.vocab = keys.positive("vocab_size", 50257);
+  config.max_positions = keys.positive("n_positions", 1024);
+  config.learned_positions = config.tied = true;
+  if (config.hidden % config.heads != 0)
+    fail(ErrorKind::model, "{}: n_embd {} is not a multiple of n_head {}", keys.where(), config.hidden, config.heads);
+  config.head_dim = config.hidden / config.heads;
+  config.norm_eps = keys.positive_number("layer_norm_epsilon", 1e-5);
+  const auto dropout = [&](const char* key) {
+    const double p = keys.number(key, 0.1);
+    if (!(p >= 0 && p < 1)) keys.wrong(key, "from 0 to below 1");
+    return p;
+  };
+  config.embedding_dropout = dropout("embd_pdrop");
+  config.attention_dropout = dropout("attn_pdrop");
+  config.residual_dropout = dropout("resid_pdrop");
+}
+
 void read_tokens(const Json& json, const Keys& keys, HfConfig& config) {
   if (keys.has("pad_token_id")) {
     const int64_t pad = keys.integer("pad_token_id");
@@ -216,19 +195,29 @@ std::string read_dtype(const Keys& keys) {
 
 }  // namespace
 
+const std::vector<FamilyName>& family_names() {
+  static const std::vector<FamilyName> names{
+      {Family::llama, "llama", "LlamaForCausalLM"},
+      {Family::mistral, "mistral", "MistralForCausalLM"},
+      {Family::gpt2, "gpt2", "GPT2LMHeadModel"},
+  };
+  return names;
+}
+
 HfConfig parse_hf_config(const Json& json, const std::string& where) {
   if (!json.is_object()) fail(ErrorKind::model, "{} does not hold a JSON object", where);
   const Keys keys(json, where);
   HfConfig config;
   config.raw = json;
-  config.architecture = read_architecture(json, keys);
-  check_config_keys(json, where, config.architecture == "MistralForCausalLM");
-  read_sizes(keys, config);
-  config.norm_eps = keys.positive_number("rms_norm_eps", 1e-6);
-  read_rope(json, keys, config);
-  config.tied = keys.boolean("tie_word_embeddings", false);
-  config.attention_bias = keys.boolean("attention_bias", false);
-  config.mlp_bias = keys.boolean("mlp_bias", false);
+  const FamilyName& family = read_family(json, keys);
+  config.family = family.family;
+  config.architecture = family.architecture;
+  check_config_keys(json, where, config.family);
+  if (config.family == Family::gpt2) {
+    read_gpt2(keys, config);
+  } else {
+    read_llama(json, keys, config);
+  }
   read_tokens(json, keys, config);
   config.dtype = read_dtype(keys);
   config.initializer_range = keys.number("initializer_range", 0.02);
@@ -244,7 +233,9 @@ HfConfig read_hf_config(const std::filesystem::path& folder) {
   const std::string text = read_text_file(path, ErrorKind::model, 16u << 20);
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) fail(ErrorKind::model, "{} is not valid JSON", path.string());
-  return parse_hf_config(json, path.string());
+  HfConfig config = parse_hf_config(json, path.string());
+  if (config.family == Family::gpt2 && stores_tensor(folder, "transformer.wte.weight")) config.prefix = "transformer.";
+  return config;
 }
 
 }  // namespace sluice::engine

@@ -18,13 +18,28 @@ struct RopeScaling {  // llama3 or linear; see docs/design.md for the formula
   bool operator==(const RopeScaling&) const = default;
 };
 
+enum class Family : uint8_t { llama, mistral, gpt2 };
+
+// How a family is called in config.json.
+struct FamilyName {
+  Family family;
+  const char* type;          // model_type, and our "model.family": "gpt2"
+  const char* architecture;  // "GPT2LMHeadModel"
+};
+const std::vector<FamilyName>& family_names();
+
 struct HfConfig {
-  std::string architecture;  // "LlamaForCausalLM", "MistralForCausalLM"
+  Family family = Family::llama;
+  std::string architecture;  // "LlamaForCausalLM"
+  std::string prefix;        // of every tensor name; GPT-2 files have "" or "transformer."
   int64_t hidden = 0, intermediate = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, vocab = 0,
           max_positions = 0;
   double norm_eps = 1e-6, rope_theta = 0;
   RopeScaling rope_scaling;
-  bool tied = false, attention_bias = false, mlp_bias = false;
+  bool tied = false, mlp_bias = false;
+  bool attention_bias = false, attention_out_bias = false;  // of q, k and v; of the projection after them
+  bool learned_positions = false;  // a matrix of max_positions rows: no longer sequence can be trained
+  double embedding_dropout = 0, attention_dropout = 0, residual_dropout = 0;  // probabilities
   std::optional<int64_t> pad_token;  // 0 .. vocab - 1, also where the file counts from the end (-1)
   std::optional<int64_t> bos_token;
   std::vector<int64_t> eos_tokens;

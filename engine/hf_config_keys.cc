@@ -28,6 +28,10 @@ constexpr std::string_view kRead =
     "num_key_value_heads head_dim vocab_size max_position_embeddings rms_norm_eps rope_theta "
     "rope_scaling rope_parameters tie_word_embeddings attention_bias mlp_bias pad_token_id bos_token_id "
     "eos_token_id torch_dtype dtype initializer_range quantization_config sliding_window ";
+constexpr std::string_view kReadGpt2 =
+    "architectures model_type n_embd n_layer n_head n_inner n_positions vocab_size layer_norm_epsilon embd_pdrop attn_pdrop "
+    "resid_pdrop pad_token_id bos_token_id eos_token_id torch_dtype dtype initializer_range quantization_config "
+    "n_ctx summary_type summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout gradient_checkpointing ";
 
 // Keys that say nothing about the numbers of training.
 constexpr std::string_view kHarmless =
@@ -43,8 +47,23 @@ constexpr std::string_view kHarmless =
     "remove_invalid_values exponential_decay_length_penalty ";
 
 // Keys that change numbers unless they have one of these values (JSON), which is what we implement.
-const std::unordered_map<std::string_view, std::vector<Json>>& neutral_values() {
-  static const std::unordered_map<std::string_view, std::vector<Json>> table = {
+using NeutralValues = std::unordered_map<std::string_view, std::vector<Json>>;
+const NeutralValues& neutral_values(Family family) {
+  static const NeutralValues gpt2 = {
+      {"activation_function", {"gelu_new", "gelu_pytorch_tanh"}},  // one formula, two names
+      {"scale_attn_weights", {true}},
+      {"scale_attn_by_inverse_layer_idx", {false}},
+      {"reorder_and_upcast_attn", {false, true}},  // we always compute attention in fp32
+      {"tie_word_embeddings", {true}},
+      {"chunk_size_feed_forward", {0}},
+      {"pruned_heads", {Json::object(), nullptr}},
+      {"is_decoder", {false, true}},
+      {"is_encoder_decoder", {false}},
+      {"add_cross_attention", {false}},
+      {"cross_attention_hidden_size", {nullptr}},
+      {"tie_encoder_decoder", {false}},
+  };
+  static const NeutralValues table = {
       {"hidden_act", {"silu"}},
       {"attention_dropout", {0, nullptr}},
       {"attn_pdrop", {0, nullptr}},
@@ -63,12 +82,15 @@ const std::unordered_map<std::string_view, std::vector<Json>>& neutral_values() 
       {"cross_attention_hidden_size", {nullptr}},
       {"tie_encoder_decoder", {false}},
   };
-  return table;
+  return family == Family::gpt2 ? gpt2 : table;
 }
 
 }  // namespace
 
-void check_config_keys(const Json& json, const std::string& where, bool mistral) {
+void check_config_keys(const Json& json, const std::string& where, Family family) {
+  const bool mistral = family == Family::mistral;
+  const NeutralValues& neutral = neutral_values(family);
+  const std::string_view read = family == Family::gpt2 ? kReadGpt2 : kRead;
   if (const auto it = json.find("quantization_config"); it != json.end() && !it->is_null())
     fail(
         ErrorKind::model,
@@ -83,14 +105,14 @@ void check_config_keys(const Json& json, const std::string& where, bool mistral)
         fail(ErrorKind::model, "{}: layer_types holds {}; only full_attention is supported", where,
              type.dump());
   for (const auto& [key, value] : json.items()) {
-    if (const auto it = neutral_values().find(key); it != neutral_values().end()) {
+    if (const auto it = neutral.find(key); it != neutral.end()) {
       if (std::find(it->second.begin(), it->second.end(), value) == it->second.end())
         fail(ErrorKind::model, "{}: {} is {}; only {} is supported", where, key, value.dump(),
              it->second[0].dump());
     } else if (mistral && (key == "attention_bias" || key == "mlp_bias") && value != false &&
                !value.is_null()) {
       fail(ErrorKind::model, "{}: {} is {}, but MistralForCausalLM has no biases", where, key, value.dump());
-    } else if (key != "layer_types" && !lists(kRead, key) && !lists(kHarmless, key)) {
+    } else if (key != "layer_types" && !lists(read, key) && !lists(kHarmless, key)) {
       fail(ErrorKind::model,
            "{}: the key {} ({}) is not known here and might change numbers; remove it if it is only a note",
            where, key, value.dump().substr(0, 80));

@@ -24,7 +24,6 @@ constexpr uint64_t kPieceBytes = 64 << 10;
 constexpr const char* kSingle = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr const char* kHead = "lm_head.weight";
-constexpr const char* kEmbedding = "model.embed_tokens.weight";
 
 // The first names of a list that may be long.
 std::string listed(const std::vector<std::string>& names) {
@@ -59,7 +58,8 @@ std::map<std::string, std::string> read_weight_map(const std::filesystem::path& 
 
 }  // namespace
 
-bool is_ignored_buffer(const std::string& name) {
+bool is_ignored_buffer(const std::string& name, Family family) {
+  if (family == Family::gpt2) return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
   return name.ends_with(".rotary_emb.inv_freq");
 }
 
@@ -139,7 +139,7 @@ void HfReader::check(const std::vector<ExpectedTensor>& expected) const {
   }
   const bool spare_head = config_.tied && has(kHead) && !known.contains(kHead);
   for (const auto& [name, where] : places_)
-    if (!known.contains(name) && !is_ignored_buffer(name) && !(spare_head && name == kHead))
+    if (!known.contains(name) && !is_ignored_buffer(name, config_.family) && !(spare_head && name == kHead))
       unknown.push_back(name);
 
   if (!missing.empty())
@@ -152,22 +152,22 @@ void HfReader::check(const std::vector<ExpectedTensor>& expected) const {
     fail(ErrorKind::model, "{} has {} tensor(s) that a {} with this config.json does not have: {}",
          folder_.string(), unknown.size(), config_.architecture, listed(unknown));
   if (!wrong.empty()) fail(ErrorKind::model, "{}: {}", folder_.string(), listed(wrong));
-  if (spare_head) check_tied_head();
+  if (spare_head) check_tied_head(expected.front().name);
 }
 
-void HfReader::check_tied_head() const {
-  const TensorEntry &head = tensor(kHead), &embedding = tensor(kEmbedding);
+void HfReader::check_tied_head(const std::string& matrix) const {
+  const TensorEntry &head = tensor(kHead), &embedding = tensor(matrix);
   bool equal = head.shape == embedding.shape && head.dtype == embedding.dtype;
   std::vector<char> a(1 << 20), b(a.size());
   for (uint64_t at = 0; equal && at < head.end - head.begin; at += a.size()) {
     const size_t bytes = std::min<uint64_t>(a.size(), head.end - head.begin - at);
     read_bytes(place(kHead), at, a.data(), bytes);
-    read_bytes(place(kEmbedding), at, b.data(), bytes);
+    read_bytes(place(matrix), at, b.data(), bytes);
     equal = std::memcmp(a.data(), b.data(), bytes) == 0;
   }
   if (!equal)
     spdlog::warn("{}: tie_word_embeddings is true, yet {} differs from {}; the embedding is used for both",
-                 folder_.string(), kHead, kEmbedding);
+                 folder_.string(), kHead, matrix);
 }
 
 void HfReader::read_bytes(const Place& p, uint64_t offset, void* out, size_t bytes) const {
@@ -233,6 +233,8 @@ std::string HfReader::digest() const {
                   c.rope_theta, static_cast<int>(r.type), r.factor, r.low_freq_factor, r.high_freq_factor,
                   r.original_max_position, c.tied, c.attention_bias, c.mlp_bias, c.pad_token.value_or(-1),
                   places_.size()));
+  if (c.family == Family::gpt2)
+    add(fmt::format("{} {} {} {}", c.max_positions, c.embedding_dropout, c.attention_dropout, c.residual_dropout));
   std::vector<char> sample(kPieceBytes);
   for (const auto& [name, where] : places_) {
     const TensorEntry& t = tensor(name);

@@ -41,7 +41,7 @@ class HfReader {
   bool has(const std::string& name) const { return places_.contains(name); }
   const TensorEntry& tensor(const std::string& name) const;  // Error(model) when absent
 
-  // Names and shapes must be the expected ones. Buffers of old files (rotary inv_freq) are ignored, and so is
+  // Names and shapes must be the expected ones. Buffers of old files (rotary inv_freq, GPT-2's masks) are ignored, and so is
   // the lm_head.weight of a tied model, with a warning when it differs from the embedding. Everything else
   // unknown or missing is listed.
   void check(const std::vector<ExpectedTensor>& expected) const;
@@ -66,7 +66,7 @@ class HfReader {
   };
   void open_sharded(const std::filesystem::path& index);
   void add_file(const std::string& name);
-  void check_tied_head() const;
+  void check_tied_head(const std::string& matrix) const;
   void read_bytes(const Place& place, uint64_t offset, void* out, size_t bytes) const;
   // Calls use(bytes of a piece, elements in it, elements before it) over a range of a tensor.
   template <class Use>
@@ -80,6 +80,6 @@ class HfReader {
 };
 
 // A buffer that old files carry and that is no parameter.
-bool is_ignored_buffer(const std::string& name);
+bool is_ignored_buffer(const std::string& name, Family family);
 
 }  // namespace sluice::engine

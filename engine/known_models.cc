@@ -10,20 +10,29 @@ namespace {
 using base::ErrorKind;
 using Json = nlohmann::ordered_json;
 
+constexpr const char* kDefaultFamily = "llama";
+
 struct Known {
   const char* name;
+  const char* family;
   int64_t hidden, intermediate, layers, heads, kv_heads, head_dim, vocab;
   bool tied;
 };
 constexpr Known kKnown[] = {
-    {"SmolLM2-135M", 576, 1536, 30, 9, 3, 64, 49152, true},
-    {"Llama-3.2-1B", 2048, 8192, 16, 32, 8, 64, 128256, true},
-    {"Llama-3.2-3B", 3072, 8192, 28, 24, 8, 128, 128256, true},
-    {"Llama-3.1-8B", 4096, 14336, 32, 32, 8, 128, 128256, false},
-    {"Llama-3-70B", 8192, 28672, 80, 64, 8, 128, 128256, false},
+    {"GPT-2-124M", "gpt2", 768, 3072, 12, 12, 12, 64, 50257, true},
+    {"GPT-2-medium", "gpt2", 1024, 4096, 24, 16, 16, 64, 50257, true},
+    {"GPT-2-large", "gpt2", 1280, 5120, 36, 20, 20, 64, 50257, true},
+    {"GPT-2-XL", "gpt2", 1600, 6400, 48, 25, 25, 64, 50257, true},
+    {"SmolLM2-135M", "llama", 576, 1536, 30, 9, 3, 64, 49152, true},
+    {"Llama-3.2-1B", "llama", 2048, 8192, 16, 32, 8, 64, 128256, true},
+    {"Llama-3.2-3B", "llama", 3072, 8192, 28, 24, 8, 128, 128256, true},
+    {"Llama-3.1-8B", "llama", 4096, 14336, 32, 32, 8, 128, 128256, false},
+    {"Llama-3-70B", "llama", 8192, 28672, 80, 64, 8, 128, 128256, false},
 };
 
 Json config_of(const Known& m) {
+  if (m.family == std::string_view("gpt2"))
+    return {{"n_embd", m.hidden}, {"n_inner", m.intermediate}, {"n_layer", m.layers}, {"n_head", m.heads}, {"vocab_size", m.vocab}};
   return {{"hidden_size", m.hidden},
           {"intermediate_size", m.intermediate},
           {"num_hidden_layers", m.layers},
@@ -35,11 +44,9 @@ Json config_of(const Known& m) {
           {"max_position_embeddings", 131072}};
 }
 
-Json sizes_of(const Json& sizes) {
-  if (sizes.is_object()) return sizes;
-  const auto name = sizes.get<std::string>();
-  for (const Known& known : kKnown)
-    if (name == known.name) return config_of(known);
+const Known& known(const std::string& name) {
+  for (const Known& model : kKnown)
+    if (name == model.name) return model;
   base::fail(ErrorKind::config,
              "model.sizes: \"{}\" is no model that is known by name; known are {}. Others: give their sizes "
              "in braces, by "
@@ -47,23 +54,36 @@ Json sizes_of(const Json& sizes) {
              name, fmt::join(known_models(), ", "));
 }
 
+const FamilyName& family_named(const std::string& type) {
+  std::vector<std::string> types;
+  for (const FamilyName& family : family_names()) {
+    if (type == family.type) return family;
+    types.emplace_back(family.type);
+  }
+  base::fail(ErrorKind::config, "model.family \"{}\" cannot be planned: the families that are built are {}", type, fmt::join(types, ", "));
+}
+
 }  // namespace
 
 std::vector<std::string> known_models() {
   std::vector<std::string> names;
-  for (const Known& known : kKnown) names.emplace_back(known.name);
+  for (const Known& model : kKnown) names.emplace_back(model.name);
   return names;
 }
 
 HfConfig model_of_sizes(const std::string& family, const Json& sizes) {
-  if (family != "llama" && family != "mistral")
-    base::fail(ErrorKind::config,
-               "model.family \"{}\" cannot be planned: the families that are built are llama and mistral",
-               family);
-  Json config = sizes_of(sizes);
-  if (!config.contains("architectures") && !config.contains("model_type"))
-    config["architectures"] = {family == "llama" ? "LlamaForCausalLM" : "MistralForCausalLM"};
-  if (!config.contains("rope_theta") && !config.contains("rope_parameters"))
+  const FamilyName* chosen = &family_named(family);
+  Json config = sizes;
+  if (sizes.is_string()) {
+    const Known& model = known(sizes.get<std::string>());
+    chosen = &family_named(model.family);
+    if (family != kDefaultFamily && family != model.family)
+      base::fail(ErrorKind::config, "model.family is \"{}\", but {} is of the family {}; leave model.family out", family, model.name,
+                 model.family);
+    config = config_of(model);
+  }
+  if (!config.contains("architectures") && !config.contains("model_type")) config["architectures"] = {chosen->architecture};
+  if (chosen->family != Family::gpt2 && !config.contains("rope_theta") && !config.contains("rope_parameters"))
     config["rope_theta"] = 10000.0;  // moves no byte
   try {
     return parse_hf_config(config, "model.sizes");

@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <optional>
+#include <vector>
 
 #include "engine/cpu_dispatch.h"
 
@@ -27,14 +28,22 @@ at::Tensor rows_of(const at::Tensor& t) {
   return t.reshape({-1, t.size(-1)});
 }
 
+at::Tensor multiplied(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias, bool in_out) {
+  if (!in_out) return at::linear(x, weight, bias);
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes.back() = weight.size(1);
+  return at::addmm(*bias, rows_of(x), weight).view(sizes);
+}
+
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias, const GradientSlotPtr& slot,
-                            const GradientSlotPtr& bias_slot) {
+                            const GradientSlotPtr& bias_slot, bool in_out) {
     ctx->save_for_backward({x, weight});
     save_slot(ctx, "grad", slot);
     save_slot(ctx, "bias_grad", bias_slot);
-    return at::linear(x, weight, bias);
+    ctx->saved_data["in_out"] = in_out;
+    return multiplied(x, weight, bias, in_out);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
@@ -42,12 +51,13 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     const at::Tensor &x = saved[0], &weight = saved[1];
     const at::Tensor grad_y = rows_of(grads[0]);
     at::Tensor grad_x;
-    if (ctx->needs_input_grad(0)) grad_x = at::mm(grad_y, weight).view(x.sizes());
+    const bool in_out = ctx->saved_data["in_out"].toBool();
+    if (ctx->needs_input_grad(0)) grad_x = at::mm(grad_y, in_out ? weight.t() : weight).view(x.sizes());
     const at::Tensor grad = saved_gradient(ctx, "grad");
-    if (grad.defined()) add_weight_grad(grad_y, rows_of(x), grad);
+    if (grad.defined()) in_out ? add_weight_grad(rows_of(x), grad_y, grad) : add_weight_grad(grad_y, rows_of(x), grad);
     const at::Tensor bias_grad = saved_gradient(ctx, "bias_grad");
     if (bias_grad.defined()) bias_grad.add_(at::sum(grad_y, {0}, false, at::kFloat));
-    return {grad_x, {}, {}, {}, {}};
+    return {grad_x, {}, {}, {}, {}, {}};
   }
 };
 
@@ -84,7 +94,11 @@ at::Tensor linear(const at::Tensor& x, const Parameter& weight, const Parameter*
   std::optional<at::Tensor> bias_value;
   if (bias) bias_value = bias->value;
   return LinearFunction::apply(x, weight.value, bias_value, weight.slot,
-                               bias ? bias->slot : GradientSlotPtr());
+                               bias ? bias->slot : GradientSlotPtr(), /*in_out=*/false);
+}
+
+at::Tensor conv1d(const at::Tensor& x, const Parameter& weight, const Parameter& bias) {
+  return LinearFunction::apply(x, weight.value, std::optional<at::Tensor>(bias.value), weight.slot, bias.slot, /*in_out=*/true);
 }
 
 }  // namespace sluice::engine

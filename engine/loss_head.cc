@@ -7,9 +7,11 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "engine/cpu_dispatch.h"
+#include "engine/layer_norm.h"
 #include "engine/linear.h"
 #include "engine/rms_norm.h"
 #include "engine/tensor_math.h"
@@ -18,6 +20,25 @@ namespace sluice::engine {
 namespace {
 
 constexpr int64_t kIgnored = -100;
+
+struct Normed {
+  at::Tensor y, stats;
+};
+
+Normed normalize(const LossHead& head, const at::Tensor& x) {
+  if (head.norm_bias.defined()) {
+    LayerNormedRows normed = layer_norm_rows(x, head.norm, head.norm_bias, head.eps);
+    return {std::move(normed.y), std::move(normed.stats)};
+  }
+  NormedRows normed = rms_norm_rows(x, head.norm, head.eps);
+  return {std::move(normed.y), std::move(normed.rstd)};
+}
+
+void normalize_grad(const LossHead& head, const at::Tensor& x, const at::Tensor& stats, const at::Tensor& grad_y, const at::Tensor& grad_x) {
+  if (head.norm_bias.defined())
+    return layer_norm_rows_grad(x, head.norm, stats, grad_y, grad_x, head.norm_grad, head.norm_bias_grad);
+  rms_norm_rows_grad(x, head.norm, stats, grad_y, grad_x, head.norm_grad);
+}
 
 // Turns logits into their gradient (with_grads) and fills the losses of the rows; an ignored row has neither.
 void cross_entropy(const at::Tensor& logits, const int64_t* targets, float scale, bool with_grads,
@@ -55,15 +76,15 @@ LossHeadResult cuda_loss_head(const LossHead& head, const at::Tensor& x, const a
   for (int64_t first = 0; first < tokens; first += head.chunk) {
     const int64_t count = std::min(head.chunk, tokens - first);
     const at::Tensor x_chunk = rows.narrow(0, first, count);
-    const NormedRows normed = rms_norm_rows(x_chunk, head.norm, head.eps);
+    const Normed normed = normalize(head, x_chunk);
     const bool fp32 = x.scalar_type() == at::kFloat;
     const at::Tensor logits = fp32 ? at::mm(normed.y, head.matrix.t()) : at::mm(normed.y, head.matrix.t(), at::kFloat);
     result.loss_sum.add_(tensor_math::cross_entropy(logits, ids.narrow(0, first, count), scale, with_grads));
     if (!with_grads) continue;
     const at::Tensor grad_logits = logits.to(x.scalar_type());
     if (head.matrix_grad.defined()) add_weight_grad(grad_logits, normed.y, head.matrix_grad);
-    rms_norm_rows_grad(x_chunk, head.norm, normed.rstd, at::mm(grad_logits, head.matrix),
-                       result.grad_input.view({tokens, width}).narrow(0, first, count), head.norm_grad);
+    normalize_grad(head, x_chunk, normed.stats, at::mm(grad_logits, head.matrix),
+                   result.grad_input.view({tokens, width}).narrow(0, first, count));
   }
   return result;
 }
@@ -92,14 +113,14 @@ LossHeadResult loss_head(const LossHead& head, const at::Tensor& x, const at::Te
       continue;
     }
     const at::Tensor x_chunk = rows.narrow(0, first, count);
-    const NormedRows normed = rms_norm_rows(x_chunk, head.norm, head.eps);
+    const Normed normed = normalize(head, x_chunk);
     at::Tensor logits = buffer.narrow(0, 0, count);
     at::mm_out(logits, normed.y, matrix.t());
     cross_entropy(logits, target, static_cast<float>(scale), with_grads, losses.data());
     for (int64_t i = 0; i < count; ++i) loss_sum += losses[static_cast<size_t>(i)];
     if (!with_grads) continue;
     if (head.matrix_grad.defined()) add_weight_grad(logits, normed.y, head.matrix_grad);
-    rms_norm_rows_grad(x_chunk, head.norm, normed.rstd, at::mm(logits, matrix), grad_chunk, head.norm_grad);
+    normalize_grad(head, x_chunk, normed.stats, at::mm(logits, matrix), grad_chunk);
   }
   return result;
 }

@@ -8,8 +8,8 @@
 namespace sluice::engine {
 
 struct LossHead {
-  at::Tensor norm, matrix;            // [H], [V, H]
-  at::Tensor norm_grad, matrix_grad;  // fp32, added to; undefined: not wanted
+  at::Tensor norm, norm_bias, matrix;  // [H], [H], [V, H]; a bias makes the norm a LayerNorm, undefined: RMSNorm
+  at::Tensor norm_grad, norm_bias_grad, matrix_grad;  // fp32, added to; undefined: not wanted
   double eps;
   int64_t chunk;  // tokens
 };

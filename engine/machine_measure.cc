@@ -151,10 +151,10 @@ std::string machine_key(const MeasureOptions& o) {
   const io::FileSystemInfo disk = io::find_mount(mountinfo, std::filesystem::absolute(o.directory));
   return fmt::format(
       "{}|{} cores|{} compute and {} optimizer threads|{}|hidden {} intermediate {} heads {} {} {} vocab "
-      "{}|{} {} x {} chunk {}",
+      "{}{}|{} {} x {} chunk {}",
       processor(), base::detect_topology().usable_cores(), o.compute_threads, o.optimizer_threads,
       disk.mount_point, c.hidden, c.intermediate, c.heads, c.kv_heads, c.head_dim, c.vocab,
-      o.schema == offload::Schema::bf16 ? "bf16" : "fp32", o.micro_batch, o.sequence, o.loss_chunk);
+      c.family == Family::gpt2 ? " gpt2" : "", o.schema == offload::Schema::bf16 ? "bf16" : "fp32", o.micro_batch, o.sequence, o.loss_chunk);
 }
 
 }  // namespace sluice::engine

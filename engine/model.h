@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "engine/dropout.h"
 #include "engine/hf_config.h"
 #include "offload/layout.h"
 
@@ -27,6 +28,7 @@ struct MicroBatch {
   std::vector<std::vector<int32_t>> pieces;  // per row: starts, first is 0
   uint64_t trained = 0;  // targets != -100
   at::Tensor starts;     // the pieces for a GPU's attention, see document_groups.h; int32; the CPU needs none
+  std::optional<RandomKey> random;  // of dropout; none: nothing is dropped (evaluation)
 };
 
 // A forward with grad of one layer, kept until its backward.
@@ -66,8 +68,14 @@ class Model {
   virtual void embed_backward(const BlockWeights& w, const at::Tensor& grad_output, const MicroBatch& batch) = 0;
 };
 
-// Blocks and tensors of a Llama-family model, in declared order, with Hugging Face names.
+// Blocks and tensors of a model, in declared order, with the names of its files.
+offload::ModelDesc describe_model(const HfConfig& config);
+std::unique_ptr<Model> make_model(const HfConfig& config, const offload::Layout& layout, const ComputeOptions& options);
+
+// By family.
 offload::ModelDesc describe_llama(const HfConfig& config);
 std::unique_ptr<Model> make_llama(const HfConfig& config, const offload::Layout& layout, const ComputeOptions& options);
+offload::ModelDesc describe_gpt2(const HfConfig& config);
+std::unique_ptr<Model> make_gpt2(const HfConfig& config, const offload::Layout& layout, const ComputeOptions& options);
 
 }  // namespace sluice::engine

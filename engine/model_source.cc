@@ -27,14 +27,14 @@ void check_globs(const std::vector<std::string>& globs, const char* key, const o
 }
 
 HfReader checked(HfReader reader) {
-  reader.check(expected_tensors(describe_llama(reader.config())));
+  reader.check(expected_tensors(describe_model(reader.config())));
   return reader;
 }
 
 }  // namespace
 
 offload::ModelDesc describe(const HfConfig& config, const ModelSource& source) {
-  offload::ModelDesc model = describe_llama(config);
+  offload::ModelDesc model = describe_model(config);
   check_globs(source.trainable, "model.trainable", model);
   for (auto& block : model.blocks) {
     for (auto& tensor : block.tensors) {
@@ -45,10 +45,17 @@ offload::ModelDesc describe(const HfConfig& config, const ModelSource& source) {
   return model;
 }
 
+void check_sequence(const HfConfig& config, uint64_t sequence) {
+  if (config.learned_positions && sequence > static_cast<uint64_t>(config.max_positions))
+    base::fail(base::ErrorKind::config,
+               "data.sequence_length is {}, but this {} has learned positions for {} tokens only: set it to at most {}", sequence,
+               config.architecture, config.max_positions, config.max_positions);
+}
+
 ModelSetup::ModelSetup(const ModelSource& source)
     : reader(checked(HfReader(source.path))),
       layout(describe(reader.config(), source), source.schema, source.tile),
-      model(make_llama(reader.config(), layout, {.loss_chunk = source.loss_chunk, .pad_token = reader.config().pad_token})) {}
+      model(make_model(reader.config(), layout, {.loss_chunk = source.loss_chunk, .pad_token = reader.config().pad_token})) {}
 
 ModelSetup::~ModelSetup() = default;
 

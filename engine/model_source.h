@@ -26,6 +26,9 @@ struct ModelSource {
 // What is trained, from the config alone. Error(config) when a glob matches no tensor.
 offload::ModelDesc describe(const HfConfig& config, const ModelSource& source);
 
+// Error(config) for a sequence that is longer than a model's learned positions.
+void check_sequence(const HfConfig& config, uint64_t sequence);
+
 struct ModelSetup {
   explicit ModelSetup(const ModelSource& source);  // reads and checks headers; Error(model)
   ~ModelSetup();

@@ -68,10 +68,8 @@ std::vector<Shard> place(const offload::ModelDesc& model, uint64_t limit) {
 }
 
 // What the sizes leave out is written all the same: other readers have other defaults.
-nlohmann::ordered_json config_text(const HfConfig& c) {
-  nlohmann::ordered_json json{{"architectures", {c.architecture}},
-                              {"model_type", c.architecture == "MistralForCausalLM" ? "mistral" : "llama"},
-                              {"hidden_size", c.hidden},
+nlohmann::ordered_json llama_keys(const HfConfig& c) {
+  return nlohmann::ordered_json{{"hidden_size", c.hidden},
                               {"intermediate_size", c.intermediate},
                               {"num_hidden_layers", c.layers},
                               {"num_attention_heads", c.heads},
@@ -82,8 +80,29 @@ nlohmann::ordered_json config_text(const HfConfig& c) {
                               {"rms_norm_eps", c.norm_eps},
                               {"rope_theta", c.rope_theta},
                               {"tie_word_embeddings", c.tied},
-                              {"hidden_act", "silu"},
-                              {"initializer_range", c.initializer_range}};
+                              {"hidden_act", "silu"}};
+}
+
+nlohmann::ordered_json gpt2_keys(const HfConfig& c) {
+  return nlohmann::ordered_json{{"n_embd", c.hidden},
+                              {"n_inner", c.intermediate},
+                              {"n_layer", c.layers},
+                              {"n_head", c.heads},
+                              {"n_positions", c.max_positions},
+                              {"vocab_size", c.vocab},
+                              {"layer_norm_epsilon", c.norm_eps},
+                              {"activation_function", "gelu_new"},
+                              {"embd_pdrop", c.embedding_dropout},
+                              {"attn_pdrop", c.attention_dropout},
+                              {"resid_pdrop", c.residual_dropout}};
+}
+
+nlohmann::ordered_json config_text(const HfConfig& c) {
+  nlohmann::ordered_json json{{"architectures", {c.architecture}}};
+  for (const FamilyName& family : family_names())
+    if (family.family == c.family) json["model_type"] = family.type;
+  json.update(c.family == Family::gpt2 ? gpt2_keys(c) : llama_keys(c));
+  json["initializer_range"] = c.initializer_range;
   for (const auto& [key, value] : c.raw.items()) json[key] = value;
   json["dtype"] = json["torch_dtype"] = "bfloat16";
   return json;
@@ -91,7 +110,7 @@ nlohmann::ordered_json config_text(const HfConfig& c) {
 
 class Writer {
  public:
-  explicit Writer(const RandomModelOptions& options) : options_(options), shards_(place(describe_llama(options.config), options.shard)) {
+  explicit Writer(const RandomModelOptions& options) : options_(options), shards_(place(describe_model(options.config), options.shard)) {
     for (const Shard& shard : shards_) total_ += shard.header.tensors.back().end;
   }
 
@@ -163,9 +182,16 @@ class Writer {
     std::vector<std::jthread> threads;
     for (size_t begin = 0; begin < out.size(); begin += share)
       threads.emplace_back([&, begin] {
-        normals(stream, first + begin, static_cast<float>(options_.config.initializer_range),
+        normals(stream, first + begin, deviation(tensor.name),
                 out.subspan(begin, std::min(share, out.size() - begin)));
       });
+  }
+
+  // GPT-2 begins with smaller matrices where a branch joins the residual stream, so that the sum of all branches keeps its size.
+  float deviation(const std::string& name) const {
+    const HfConfig& c = options_.config;
+    const bool joins = c.family == Family::gpt2 && name.ends_with("c_proj.weight");
+    return static_cast<float>(c.initializer_range / (joins ? std::sqrt(2.0 * static_cast<double>(c.layers)) : 1));
   }
 
   const RandomModelOptions& options_;

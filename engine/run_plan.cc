@@ -85,6 +85,7 @@ std::vector<MemoryRow> memory_rows(const RunPlanOptions& o, const offload::PlanO
 RunPlan plan_run(const RunPlanOptions& o) {
   RunPlan run;
   const ModelSource& source = o.trainer.model;
+  check_sequence(o.config, o.trainer.sequence);
   const offload::ModelDesc model = describe(o.config, source);
   run.layout = std::make_unique<offload::Layout>(model, source.schema, source.tile, source.world);
   const uint64_t scale = tile_scale(*run.layout, o.most_tiles);

@@ -14,6 +14,7 @@ struct HostMicroBatch {
   std::vector<int64_t> ids;
   std::vector<std::vector<int32_t>> pieces;  // per row: where document pieces start
   uint64_t trained = 0;                      // targets that count
+  uint64_t index = 0;                        // of this micro-batch in the global step, over all ranks
 };
 
 // Written by begin_period (data), the compute stream (losses), the update lane (norms, clip, hashes); the plan's dependencies

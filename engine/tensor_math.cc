@@ -1,7 +1,9 @@
 #include "engine/tensor_math.h"
 
+#include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/index_put.h>
@@ -9,8 +11,11 @@
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/sigmoid.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
+
+#include <mutex>
 
 namespace sluice::engine::tensor_math {
 namespace {
@@ -65,6 +70,55 @@ SwiGluGrads swiglu_grad(const at::Tensor& gate, const at::Tensor& up, const at::
   const at::Tensor g = fp32(gate), dy = fp32(grad_out), s = at::sigmoid(g);
   const at::Tensor slope = s * (g * (1 - s) + 1);  // d silu(g) / dg
   return {(dy * fp32(up) * slope).to(gate.scalar_type()), (dy * (g * s)).to(up.scalar_type())};
+}
+
+LayerNormedRows layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps) {
+  const at::Tensor wide = fp32(x), mean = wide.mean({1});
+  const at::Tensor centered = wide - mean.unsqueeze(1);
+  const at::Tensor rstd = at::rsqrt((centered * centered).mean({1}) + eps);
+  return {(centered * rstd.unsqueeze(1) * fp32(weight) + fp32(bias)).to(x.scalar_type()), at::stack({mean, rstd}, 1)};
+}
+
+void layer_norm_grad(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& stats, const at::Tensor& grad_y,
+                     const at::Tensor& grad_x, const at::Tensor& grad_weight, const at::Tensor& grad_bias) {
+  const at::Tensor rstd = stats.narrow(1, 1, 1), dy = fp32(grad_y);
+  const at::Tensor normal = (fp32(x) - stats.narrow(1, 0, 1)) * rstd;
+  if (grad_weight.defined()) grad_weight.add_((dy * normal).sum({0}));
+  if (grad_bias.defined()) grad_bias.add_(dy.sum({0}));
+  if (!grad_x.defined()) return;
+  const at::Tensor g = dy * fp32(weight);
+  const at::Tensor mean = g.mean({1}, /*keepdim=*/true), mean_dot = (g * normal).mean({1}, /*keepdim=*/true);
+  grad_x.copy_((g - mean - normal * mean_dot) * rstd);
+}
+
+namespace {
+constexpr double kTwoC = 1.5957691216057308, kA = 0.044715;  // 2 sqrt(2 / pi): half of 1 + tanh(u) is sigmoid(2 u)
+
+at::Tensor gelu_gate(const at::Tensor& x) { return at::sigmoid(x * (x * x * kA + 1) * kTwoC); }
+}  // namespace
+
+at::Tensor gelu(const at::Tensor& x) {
+  const at::Tensor wide = fp32(x);
+  return (wide * gelu_gate(wide)).to(x.scalar_type());
+}
+
+at::Tensor gelu_grad(const at::Tensor& x, const at::Tensor& grad_out) {
+  const at::Tensor wide = fp32(x), gate = gelu_gate(wide);
+  const at::Tensor slope = gate * (wide * (1 - gate) * (wide * wide * (3 * kA) + 1) * kTwoC + 1);
+  return (fp32(grad_out) * slope).to(x.scalar_type());
+}
+
+void seed_generator(const at::Device& device, uint64_t seed) {
+  at::Generator generator = at::globalContext().defaultGenerator(device);
+  const std::lock_guard lock(generator.mutex());
+  generator.set_current_seed(seed);
+}
+
+at::Tensor dropped(const at::Tensor& x, const gpu::cpu::Dropout& dropout) {
+  at::Tensor mask = at::empty(x.sizes(), x.options().dtype(at::kFloat));
+  seed_generator(x.device(), dropout.key);
+  mask.bernoulli_(1 - static_cast<double>(dropout.threshold) * 0x1p-32);
+  return (fp32(x) * mask.mul_(dropout.scale)).to(x.scalar_type());
 }
 
 void add_rows(const at::Tensor& rows, const at::Tensor& tokens, std::optional<int64_t> pad, const at::Tensor& grad) {

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "gpu/cpu_kernels.h"
+
 namespace sluice::engine::tensor_math {
 
 // Rows x [n, cols]; rstd fp32 [n].
@@ -27,6 +29,24 @@ struct SwiGluGrads {
   at::Tensor gate, up;
 };
 SwiGluGrads swiglu_grad(const at::Tensor& gate, const at::Tensor& up, const at::Tensor& grad_out);
+
+// Rows x [n, cols]; stats fp32 [n, 2]: mean and reciprocal deviation.
+struct LayerNormedRows {
+  at::Tensor y, stats;
+};
+LayerNormedRows layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps);
+// As rms_norm_grad.
+void layer_norm_grad(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& stats, const at::Tensor& grad_y,
+                     const at::Tensor& grad_x, const at::Tensor& grad_weight, const at::Tensor& grad_bias);
+
+at::Tensor gelu(const at::Tensor& x);
+at::Tensor gelu_grad(const at::Tensor& x, const at::Tensor& grad_out);
+
+// round(x * scale) where x is kept. The mask is a function of the key and the number of elements, not the emulated device's:
+// LibTorch's generator of the device is seeded with the key.
+at::Tensor dropped(const at::Tensor& x, const gpu::cpu::Dropout& dropout);
+// Seeds the generator that LibTorch's operations on this device draw from.
+void seed_generator(const at::Device& device, uint64_t seed);
 
 // grad[tokens[i]] += rows[i] in fp32; rows of `pad` add nothing. rows [n, width], tokens int64 [n].
 void add_rows(const at::Tensor& rows, const at::Tensor& tokens, std::optional<int64_t> pad, const at::Tensor& grad);

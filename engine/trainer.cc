@@ -100,6 +100,7 @@ Trainer::Impl::Impl(const TrainerOptions& o, const TrainerEvents& e)
       eval_plan(offload::build_eval_plan(setup.layout, plan_options_)),
       shape(setup.layout, step_options(o, setup.layout, setup.reader.config().hidden, plan_options_.pinned_tiles),
             ring_sizes(all_plans(plans, eval_plan))) {
+  check_sequence(setup.reader.config(), o.sequence);
   if (!o.eval_tokens.empty()) {
     eval_file.emplace(TokenFile::open(o.eval_tokens, expected));
     eval_data.emplace(*eval_file, PackingOptions{.seed = 0, .sequence = o.sequence, .shuffle = false});

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tiny random Llamas with transformers' own losses and gradients, for the parity tests.
+"""Tiny random models with transformers' own losses and gradients, for the parity tests.
 
     make_test_models.py [OUT_DIR] [--force]      default: build/test_models; does nothing when OUT_DIR is up to date
 
@@ -20,7 +20,8 @@ OUT_DIR/
   MODEL/gradients_bf16.safetensors  the same from transformers in bf16: "k/NAME" BF16; "accumulated/NAME" F32, the fp32 sum
                                of the four bf16 gradients, each of its loss sum / trained tokens of all four.
   MODEL/reference.json
-    pad_token                  id or null; its embedding row gets no gradient from the embedding (only from a tied head)
+    pad_token                  id or null; its embedding row gets no gradient from the embedding (only from a tied head; GPT-2: as any row)
+    Everything is computed without dropout, whatever the model's config says (gpt2_hub keeps the family's 0.1).
     batches[k]                 {trained, loss_f64, loss_bf16}; mean over trained tokens; f64: all of the model in float64,
                                but for RMSNorm's inside and the rotary tables, which transformers keeps in fp32
     accumulated                {batches: [2, 3, 4, 5], trained, loss_f64, loss_bf16}
@@ -46,7 +47,8 @@ import transformers  # noqa: E402
 from safetensors.torch import save_file  # noqa: E402
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers  # noqa: E402
 from torch.nn.functional import cross_entropy  # noqa: E402
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM  # noqa: E402
+from safetensors.torch import load_file  # noqa: E402
+from transformers import AutoModelForCausalLM, GPT2LMHeadModel, LlamaForCausalLM, MistralForCausalLM  # noqa: E402
 
 import make_bible  # noqa: E402
 import token_file  # noqa: E402
@@ -67,11 +69,14 @@ class Recipe:
     shards: int = 1
     v4: bool = False      # config.json as transformers 4 wrote it
     padded: bool = False  # pad_token_id is the most frequent token of the batches
+    hub: bool = False     # GPT-2 as its hub file is: names without "transformer.", mask buffers
     family: type = field(default=LlamaForCausalLM)
 
 
 BIG = {"hidden_size": 128, "intermediate_size": 384, "num_attention_heads": 4, "num_key_value_heads": 2}  # > 3 leaves a block
 SMALL = {"hidden_size": 64, "intermediate_size": 192, "num_attention_heads": 4, "num_key_value_heads": 2}
+GPT2 = {"n_embd": 128, "n_head": 4, "n_layer": 2, "n_positions": 128}
+LLAMA = {"num_hidden_layers": 2, "max_position_embeddings": 256, "rms_norm_eps": 1e-5}
 RECIPES = [
     Recipe("tied", {**BIG, "tie_word_embeddings": True}),
     Recipe("untied", {**BIG, "tie_word_embeddings": False}, shards=3, v4=True, padded=True),
@@ -81,6 +86,8 @@ RECIPES = [
     Recipe("biased", {**SMALL, "attention_bias": True, "mlp_bias": True,
                       "rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}}, torch.float32, v4=True),
     Recipe("mistral", {**SMALL, "sliding_window": None}, family=MistralForCausalLM),
+    Recipe("gpt2", {**GPT2, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0}, family=GPT2LMHeadModel),
+    Recipe("gpt2_hub", {**GPT2, "n_inner": 320}, torch.float32, hub=True, padded=True, family=GPT2LMHeadModel),
 ]
 
 
@@ -221,6 +228,17 @@ def to_v4(path):
     path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
 
 
+def to_hub(folder):
+    """Rewrites a saved GPT-2 as the file of 2019 is: no prefix, causal masks beside the weights, the context's length twice."""
+    config = json.loads((folder / "config.json").read_text())
+    config["torch_dtype"], config["n_ctx"] = config.pop("dtype"), config["n_positions"]
+    (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+    tensors = {n.removeprefix("transformer."): t for n, t in load_file(folder / "model.safetensors").items()}
+    mask = torch.ones(config["n_positions"], config["n_positions"]).tril()[None, None]
+    tensors |= {f"h.{i}.attn.bias": mask.clone() for i in range(config["n_layer"])}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
 def save_model(folder, recipe, model, tokenizer_folder):
     size = sum(p.numel() for p in model.parameters()) * recipe.dtype.itemsize
     limit = size if recipe.shards == 1 else -(-size // recipe.shards) + size // 10
@@ -229,26 +247,27 @@ def save_model(folder, recipe, model, tokenizer_folder):
         sys.exit(f"{recipe.name}: transformers did not write {recipe.shards} file(s)")
     if recipe.v4:
         to_v4(folder / "config.json")
+    if recipe.hub:
+        to_hub(folder)
     for file in tokenizer_folder.iterdir():
         shutil.copy(file, folder)
 
 
 def load(folder, dtype):
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
-    if model.model.rotary_emb.inv_freq.dtype != torch.float32:  # rounded tables would make a useless reference
+    if hasattr(model, "model") and model.model.rotary_emb.inv_freq.dtype != torch.float32:  # rounded tables would make a useless reference
         sys.exit("transformers loaded the rotary table in a reduced type")
-    return model.train()
+    return model.eval()  # as in training, but for dropout
 
 
 def make_model(out, recipe, seed, documents, tokenizer_folder):
     batches = make_batches(documents, seed)
     pad = int(torch.cat([b[0].flatten() for b in batches]).bincount().argmax()) if recipe.padded else None
     torch.manual_seed(seed)
-    kind = MistralConfig if recipe.family is MistralForCausalLM else LlamaConfig
-    config = kind(**{"vocab_size": VOCAB, "num_hidden_layers": 2, "max_position_embeddings": 256, "initializer_range": 0.05,
-                     "bos_token_id": None, "eos_token_id": 0, "pad_token_id": pad, "rms_norm_eps": 1e-5,
-                     **copy.deepcopy(recipe.config)})
-    model = recipe.family(config)
+    common = {"vocab_size": VOCAB, "initializer_range": 0.05, "bos_token_id": None, "eos_token_id": 0, "pad_token_id": pad}
+    if recipe.family is not GPT2LMHeadModel:
+        common |= LLAMA
+    model = recipe.family(recipe.family.config_class(**{**common, **copy.deepcopy(recipe.config)}))
     for name, p in model.named_parameters():  # transformers starts biases at zero
         if name.endswith("bias"):
             torch.nn.init.normal_(p, std=0.1)
@@ -257,6 +276,7 @@ def make_model(out, recipe, seed, documents, tokenizer_folder):
     save_model(folder / "model", recipe, model, tokenizer_folder)
 
     exact, rounded = load(folder / "model", torch.float64), load(folder / "model", torch.bfloat16)
+    stored_name = (lambda n: n.removeprefix("transformer.")) if recipe.hub else (lambda n: n)
     tensors = {}
     for k, (tokens, targets, positions, starts) in enumerate(batches):
         tensors |= {f"tokens.{k}": tokens, f"targets.{k}": targets, f"positions.{k}": positions}
@@ -270,9 +290,9 @@ def make_model(out, recipe, seed, documents, tokenizer_folder):
         stored = {}
         for k, batch in enumerate(batches):
             reference["batches"][k][f"loss_{kind}"], grads = gradients(model, [batch])
-            stored |= {f"{k}/{n}": g.to(torch.float32 if kind == "f64" else torch.bfloat16) for n, g in grads.items()}
+            stored |= {f"{k}/{stored_name(n)}": g.to(torch.float32 if kind == "f64" else torch.bfloat16) for n, g in grads.items()}
         reference["accumulated"][f"loss_{kind}"], grads = gradients(model, [batches[k] for k in ACCUMULATED])
-        stored |= {f"accumulated/{n}": g.float() for n, g in grads.items()}
+        stored |= {f"accumulated/{stored_name(n)}": g.float() for n, g in grads.items()}
         save_file(stored, folder / f"gradients_{kind}.safetensors")
     losses_f64, norms_f64 = adamw_run(exact, batches, torch.float64)
     losses_bf16, norms_bf16 = adamw_run(rounded, batches, torch.float32)

@@ -25,6 +25,8 @@ struct Case {
   AttentionShape shape;
   int64_t batch, tokens;
   Pieces pieces;
+  gpu::cpu::Dropout dropout = {};
+  bool packed = false;  // q, k and v in one tensor
 };
 
 at::Tensor random_tensor(int64_t batch, int64_t tokens, int64_t width, at::ScalarType type, uint64_t seed) {
@@ -35,6 +37,20 @@ at::Tensor random_tensor(int64_t batch, int64_t tokens, int64_t width, at::Scala
     *p = static_cast<float>(static_cast<double>(state >> 40) / (1 << 23) - 1);
   }
   return t.to(type);
+}
+
+// 0 for what is dropped, the scale for what is kept: [length, length] of the queries and keys of one piece.
+at::Tensor mask_of(const Case& c, int64_t pair, int64_t begin, int64_t length) {
+  at::Tensor mask = at::empty({length, length}, at::TensorOptions().dtype(at::kDouble)).fill_(1);
+  if (!c.dropout.active()) return mask;
+  uint32_t words[64];
+  for (int64_t q = 0; q < length; ++q)
+    for (int64_t k = 0; k <= q; ++k) {
+      const auto key = static_cast<uint32_t>(begin + k);
+      gpu::cpu::dropout_words(c.dropout.key, static_cast<uint64_t>(pair * c.tokens + begin + q), key / 64, words);
+      mask.data_ptr<double>()[q * length + k] = words[key % 64] < c.dropout.threshold ? 0 : static_cast<double>(c.dropout.scale);
+    }
+  return mask;
 }
 
 // The textbook formula in float64 through autograd, a head and a piece at a time.
@@ -54,7 +70,7 @@ at::Tensor exact_attention(const at::Tensor& q, const at::Tensor& k, const at::T
       for (int64_t h = 0; h < heads; ++h) {
         const int64_t kv = h / (heads / kv_heads);
         const at::Tensor scores = head(q, h).mm(head(k, kv).t()) / std::sqrt(static_cast<double>(dim));
-        outs.push_back(scores.masked_fill(visible.eq(0), -INFINITY).softmax(-1).mm(head(v, kv)));
+        outs.push_back(scores.masked_fill(visible.eq(0), -INFINITY).softmax(-1).mul(mask_of(c, b * heads + h, begin, length)).mm(head(v, kv)));
       }
       parts.push_back(at::cat(outs, 1));
     }
@@ -76,7 +92,9 @@ Outcome run(const Case& c, at::ScalarType type, bool exact) {
     return t.set_requires_grad(true);
   };
   const at::Tensor q = leaf(q_width, 1), k = leaf(kv_width, 2), v = leaf(kv_width, 3);
-  const at::Tensor out = exact ? exact_attention(q, k, v, c) : attention(q, k, v, c.shape, c.pieces);
+  const at::Tensor out = exact      ? exact_attention(q, k, v, c)
+                         : c.packed ? packed_attention(at::cat({q, k, v}, 2), c.shape, c.pieces, c.dropout)
+                                    : attention(q, k, v, c.shape, c.pieces, c.dropout);
   torch::autograd::backward({out},
                             {random_tensor(c.batch, c.tokens, q_width, type, 4).to(out.scalar_type())});
   return {out.detach(), q.grad(), k.grad(), v.grad()};
@@ -102,6 +120,29 @@ TEST(Attention, Bf16RoundsOnlyItsResults) {
   for (const Case& c : {kWhole, kPacked, kManyHeads}) expect_near(c, at::kBFloat16, 2.5e-3);
 }
 
+TEST(Attention, PackedInputsGiveTheBitsOfSeparateOnes) {
+  for (Case c : {kWhole, kPacked, kManyHeads}) {
+    const Outcome separate = run(c, at::kBFloat16, false);
+    c.packed = true;
+    const Outcome packed = run(c, at::kBFloat16, false);
+    EXPECT_TRUE(packed.out.equal(separate.out));
+    EXPECT_TRUE(packed.dq.equal(separate.dq));
+    EXPECT_TRUE(packed.dk.equal(separate.dk));
+    EXPECT_TRUE(packed.dv.equal(separate.dv));
+  }
+}
+
+TEST(Attention, DropoutEqualsTheFormulaUnderTheSameMask) {
+  for (Case c : {kWhole, kPacked, kManyHeads}) {
+    c.dropout = {42, static_cast<uint32_t>(0.25 * 0x1p32), 1 / 0.75f};
+    expect_near(c, at::kFloat, 3e-6);
+    expect_near(c, at::kBFloat16, 2.5e-3);
+    Case none = c;
+    none.dropout = {};
+    EXPECT_GT(relative_error(run(c, at::kFloat, false).out, run(none, at::kFloat, false).out), 0.1);
+  }
+}
+
 TEST(Attention, OneTokenIsItsValue) {
   const Case one{{2, 1, 16}, 1, 1, {{0}}};
   const Outcome ours = run(one, at::kBFloat16, false), exact = run(one, at::kBFloat16, true);
@@ -112,7 +153,9 @@ TEST(Attention, OneTokenIsItsValue) {
 
 TEST(Attention, BitsDoNotDependOnThreads) {
   const int threads = at::get_num_threads();
-  for (const Case& c : {kWhole, kPacked}) {
+  Case dropping = kPacked;
+  dropping.dropout = {42, 1u << 30, 4 / 3.0f};
+  for (const Case& c : {kWhole, kPacked, dropping}) {
     at::set_num_threads(1);
     const Outcome one = run(c, at::kBFloat16, false);
     at::set_num_threads(3);

@@ -38,6 +38,9 @@ const std::vector<Numbers> kNumbers{
     {"untied", 1, {"*layers*proj.weight"}},
     {"tied", 1, {"model.embed_tokens.weight", "model.layers.0.*"}},
     {"untied", 4, {"*layers.1.*", "*norm*", "lm_head.weight"}},
+    {"gpt2_hub", 1, {"*"}},  // with dropout
+    {"gpt2_hub", 4, {"*"}},
+    {"gpt2_hub", 4, {"wpe.weight", "h.1.*", "ln_f.bias"}},
 };
 
 const std::vector<offload::Placement> kPlacements{offload::Placement::none, offload::Placement::forward, offload::Placement::backward,

@@ -25,7 +25,7 @@ at::Tensor starts_of(const Pieces& pieces, int64_t tokens) {
 
 MicroBatch on_gpu(const MicroBatch& batch) {
   return {batch.tokens.to(kGpu),  batch.targets.to(kGpu), batch.positions.to(kGpu), batch.pieces,
-          batch.trained, starts_of(batch.pieces, batch.tokens.size(1))};
+          batch.trained, starts_of(batch.pieces, batch.tokens.size(1)), batch.random};
 }
 
 class GpuMath : public GpuTest {};
@@ -88,11 +88,12 @@ TEST_F(GpuMath, FusedAttentionTakesDocumentsOfOneToken) {
 }
 
 TEST_F(GpuMath, AModelsLossAndGradientsFollowTheCpus) {
-  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-    MathModel cpu(tiny_config(), type), gpu(tiny_config(), type);
+  for (const auto& [config, type] : {std::pair{tiny_config(), at::kFloat}, {tiny_config(), at::kBFloat16}, {tiny_gpt2(0), at::kFloat},
+                                     {tiny_gpt2(0), at::kBFloat16}}) {
+    MathModel cpu(config, type), gpu(config, type);
     cpu.randomize(3), gpu.randomize(3);
     gpu.to(kGpu);
-    const MicroBatch batch = random_batch(tiny_config(), 2, 96, {{0, 40}, {0}}, 5);
+    const MicroBatch batch = random_batch(config, 2, 96, {{0, 40}, {0}}, 5);
     const double cpu_loss = cpu.step({.batches = {batch, batch}}), gpu_loss = gpu.step({.batches = {on_gpu(batch), on_gpu(batch)}});
     const double tolerance = type == at::kFloat ? 1e-4 : 6e-2;
     EXPECT_NEAR(gpu_loss / cpu_loss, 1, type == at::kFloat ? 1e-5 : 1e-2);
@@ -107,6 +108,25 @@ TEST_F(GpuMath, AModelsLossAndGradientsFollowTheCpus) {
     const double again = gpu.step({.batches = {on_gpu(batch), on_gpu(batch)}, .keep_graphs = true});
     EXPECT_EQ(again, gpu_loss);
     for (const auto& [name, gradient] : gpu.gradients()) EXPECT_TRUE(gradient.equal(got.at(name))) << name;
+  }
+}
+
+// A GPU's masks are not the CPU's; they must be the same when a layer runs again, and in the next run.
+TEST_F(GpuMath, DropoutIsTheSameInEveryRunOfALayer) {
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    MathModel model(tiny_gpt2(0.1), type);
+    model.randomize(3);
+    model.to(kGpu);
+    MicroBatch batch = on_gpu(random_batch(model.config, 2, 96, {{0, 40}, {0}}, 5)), other = batch;
+    batch.random = RandomKey{1, 2, 3}, other.random = RandomKey{1, 2, 4};
+    const double loss = model.step({.batches = {batch, other}});
+    const auto gradients = model.gradients();
+    EXPECT_EQ(model.step({.batches = {batch, other}, .keep_graphs = true}), loss);
+    for (const auto& [name, gradient] : model.gradients()) EXPECT_TRUE(gradient.equal(gradients.at(name))) << name;
+    EXPECT_NE(model.step({.batches = {batch, batch}}), loss);
+    batch.random.reset();
+    const double whole = model.step({.batches = {batch}});
+    EXPECT_NEAR(loss / whole, 1, 0.2);
   }
 }
 

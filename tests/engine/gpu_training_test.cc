@@ -48,7 +48,7 @@ const Tiers kTiers[] = {{Tier::none, Tier::none, Durable::checkpoint}, {Tier::no
 constexpr Placement kPlacements[] = {Placement::none, Placement::forward, Placement::backward, Placement::spread};
 
 TEST_F(GpuTraining, EveryTierAndPlacementGivesTheSameBits) {
-  for (const char* model : {"tied", "untied"}) {
+  for (const char* model : {"tied", "untied", "gpt2_hub"}) {
     TinyRun run = on_gpu();
     run.model = model;
     const TinyResult expected = run_tiny(run);

@@ -120,11 +120,55 @@ TEST(HfConfig, RefusesRopeItDoesNotKnow) {
 }
 
 TEST(HfConfig, RefusesOtherFamilies) {
-  refuses("Qwen2ForCausalLM", v4(), "architectures", {"Qwen2ForCausalLM"});
+  refuses("BertForMaskedLM", v4(), "architectures", {"BertForMaskedLM"});
   refuses("list of names", v4(), "architectures", Json::array());
   Json json = v4();
   json.erase("architectures");
-  refuses("gpt2", json, "model_type", "gpt2");
+  refuses("bert", json, "model_type", "bert");
+}
+
+Json gpt2() {
+  return Json::parse(
+      R"({"activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"], "attn_pdrop": 0.1, "bos_token_id": 50256,
+    "embd_pdrop": 0.2, "eos_token_id": 50256, "initializer_range": 0.02, "layer_norm_epsilon": 1e-05, "model_type": "gpt2", "n_ctx": 1024,
+    "n_embd": 768, "n_head": 12, "n_layer": 12, "n_positions": 1024, "resid_pdrop": 0.3, "summary_activation": null,
+    "summary_first_dropout": 0.1, "summary_proj_to_labels": true, "summary_type": "cls_index", "summary_use_proj": true,
+    "task_specific_params": {"text-generation": {"do_sample": true, "max_length": 50}}, "vocab_size": 50257})");
+}
+
+TEST(HfConfig, ReadsGpt2) {
+  const HfConfig c = parse(gpt2());
+  EXPECT_EQ(c.family, Family::gpt2);
+  EXPECT_EQ(c.hidden, 768);
+  EXPECT_EQ(c.intermediate, 3072);
+  EXPECT_EQ(c.head_dim, 64);
+  EXPECT_EQ(c.kv_heads, 12);
+  EXPECT_EQ(c.max_positions, 1024);
+  EXPECT_TRUE(c.tied);
+  EXPECT_TRUE(c.learned_positions);
+  EXPECT_EQ(c.norm_eps, 1e-5);
+  EXPECT_EQ(c.attention_dropout, 0.1);
+  EXPECT_EQ(c.embedding_dropout, 0.2);
+  EXPECT_EQ(c.residual_dropout, 0.3);
+  Json json = gpt2();
+  json.erase("attn_pdrop");
+  EXPECT_EQ(parse(json).attention_dropout, 0.1);  // the family's default
+  json.erase("architectures");
+  EXPECT_EQ(parse(json).architecture, "GPT2LMHeadModel");
+  json["n_inner"] = 100;
+  EXPECT_EQ(parse(json).intermediate, 100);
+}
+
+TEST(HfConfig, RefusesGpt2sThatComputeOtherNumbers) {
+  refuses("activation_function", gpt2(), "activation_function", "relu");
+  refuses("scale_attn_by_inverse_layer_idx", gpt2(), "scale_attn_by_inverse_layer_idx", true);
+  refuses("scale_attn_weights", gpt2(), "scale_attn_weights", false);
+  refuses("tie_word_embeddings", gpt2(), "tie_word_embeddings", false);
+  refuses("attn_pdrop", gpt2(), "attn_pdrop", 1.0);
+  refuses("embd_pdrop", gpt2(), "embd_pdrop", -0.1);
+  refuses("multiple", gpt2(), "n_head", 7);
+  refuses("not known", gpt2(), "hidden_size", 768);
+  refuses("not known", v4(), "n_embd", 768);
 }
 
 TEST(HfConfig, RefusesWhatWouldChangeNumbers) {
@@ -180,6 +224,9 @@ TEST(HfConfig, ReadsTheTestModels) {
   EXPECT_TRUE(read_hf_config(test_models() / "biased" / "model").mlp_bias);
   EXPECT_TRUE(read_hf_config(test_models() / "untied" / "model").pad_token.has_value());
   EXPECT_EQ(read_hf_config(test_models() / "mistral" / "model").architecture, "MistralForCausalLM");
+  EXPECT_EQ(read_hf_config(test_models() / "gpt2" / "model").prefix, "transformer.");
+  EXPECT_EQ(read_hf_config(test_models() / "gpt2_hub" / "model").prefix, "");
+  EXPECT_EQ(read_hf_config(test_models() / "gpt2_hub" / "model").attention_dropout, 0.1);
 }
 
 }  // namespace

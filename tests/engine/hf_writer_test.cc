@@ -40,7 +40,7 @@ class HfWriterTest : public testing::Test {
 };
 
 TEST_F(HfWriterTest, UnchangedWeightsGiveEqualFiles) {
-  for (const char* model : {"tied", "untied", "tied_fp32", "llama3"}) {
+  for (const char* model : {"tied", "untied", "tied_fp32", "llama3", "gpt2", "gpt2_hub"}) {
     SCOPED_TRACE(model);
     const fs::path source = test_models() / model / "model";
     uint64_t last = 0, total = 0;
@@ -84,6 +84,14 @@ TEST_F(HfWriterTest, ConfigGainsTheOtherGenerationsKeysAndKeepsItsText) {
       with_twin_keys(R"({"dtype":"float32","rope_parameters":{"rope_theta":1.5,"rope_type":"default"}})"),
       R"({"dtype":"float32","rope_parameters":{"rope_theta":1.5,"rope_type":"default"},"torch_dtype": "float32","rope_theta": 1.5,)"
       R"("rope_scaling": null})");
+}
+
+TEST(ConfigText, AModelWithoutRotaryGainsNoRotaryKeys) {
+  EXPECT_EQ(with_twin_keys(R"({"n_embd":8,"dtype":"float32"})"), R"({"n_embd":8,"dtype":"float32","torch_dtype": "float32"})");
+  for (const char* model : {"gpt2", "gpt2_hub"}) {
+    const Json after = Json::parse(with_twin_keys(read_file(test_models() / model / "model" / "config.json")));
+    EXPECT_EQ(parse_hf_config(after, model).hidden, 128);
+  }
 }
 
 TEST(ConfigText, ReplacesTheTypeAndNothingElse) {

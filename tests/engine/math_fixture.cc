@@ -24,7 +24,7 @@ at::ScalarType stored_type(const std::string& dtype) {
 }
 
 offload::ModelDesc describe(const HfConfig& config, const std::vector<std::string>& frozen) {
-  offload::ModelDesc desc = describe_llama(config);
+  offload::ModelDesc desc = describe_model(config);
   for (auto& block : desc.blocks) {
     for (auto& tensor : block.tensors) {
       tensor.trainable = std::none_of(frozen.begin(), frozen.end(),
@@ -85,7 +85,7 @@ MathModel::MathModel(const HfConfig& c, at::ScalarType type, const std::vector<s
       layout(describe(c, frozen), type == at::kBFloat16 ? offload::Schema::bf16 : offload::Schema::fp32,
              offload::kLeafElements) {
   options.pad_token = c.pad_token;
-  model = make_llama(config, layout, options);
+  model = make_model(config, layout, options);
   for (const offload::BlockPlace& block : layout.blocks()) {
     BlockWeights w{
         at::zeros({static_cast<int64_t>(block.device_elements())}, at::TensorOptions().dtype(type)), {}};
@@ -112,7 +112,8 @@ void MathModel::randomize(uint64_t seed) {
   for (size_t b = 0; b < blocks.size(); ++b) {
     for (const auto& place : layout.blocks()[b].tensors) {
       at::Tensor value = at::empty(place.shape, at::TensorOptions().dtype(at::kFloat));
-      const bool norm = place.name.ends_with("norm.weight");
+      const bool norm = place.name.ends_with("norm.weight") ||
+                        (place.name.find("ln_") != std::string::npos && place.name.ends_with("weight"));
       for (float *p = value.data_ptr<float>(), *end = p + value.numel(); p < end; ++p)
         *p = (norm ? 1 : 0) + 0.1f * normal(random);
       value_view(layout.blocks()[b], place, blocks[b].flat).copy_(value);
@@ -222,7 +223,18 @@ HfConfig tiny_config() {
   c.max_positions = 512;
   c.norm_eps = 1e-5;
   c.rope_theta = 10000;
-  c.tied = c.attention_bias = c.mlp_bias = true;
+  c.tied = c.attention_bias = c.attention_out_bias = c.mlp_bias = true;
+  return c;
+}
+
+HfConfig tiny_gpt2(double dropout) {
+  HfConfig c = tiny_config();
+  c.family = Family::gpt2;
+  c.architecture = "GPT2LMHeadModel";
+  c.kv_heads = c.heads;
+  c.max_positions = 150;
+  c.learned_positions = true;
+  c.embedding_dropout = c.attention_dropout = c.residual_dropout = dropout;
   return c;
 }
 

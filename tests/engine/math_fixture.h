@@ -54,7 +54,8 @@ class MathModel {
   at::Tensor tied_grad_;
 };
 
-HfConfig tiny_config();  // 2 layers, grouped heads, biases, tied
+HfConfig tiny_config();  // Llama: 2 layers, grouped heads, biases, tied
+HfConfig tiny_gpt2(double dropout);  // 2 layers, 150 positions
 MicroBatch random_batch(const HfConfig& config, int64_t rows, int64_t tokens,
                         const std::vector<std::vector<int32_t>>& pieces, uint64_t seed);
 

@@ -14,18 +14,27 @@ namespace {
 
 using Tensors = std::map<std::string, at::Tensor>;
 
+// With keys for dropout, which Llama has no use for.
 std::vector<MicroBatch> two_batches(const HfConfig& config) {
-  return {random_batch(config, 2, 150, {{0}, {0}}, 1),
-          random_batch(config, 2, 150, {{0, 40, 41}, {0, 149}}, 2)};
+  std::vector<MicroBatch> batches{random_batch(config, 2, 150, {{0}, {0}}, 1),
+                                  random_batch(config, 2, 150, {{0, 40, 41}, {0, 149}}, 2)};
+  for (size_t i = 0; i < batches.size(); ++i) batches[i].random = RandomKey{.seed = 7, .step = 3, .micro = i};
+  return batches;
 }
+
+struct Kind {
+  Family family;
+  at::ScalarType type;
+  HfConfig config() const { return family == Family::gpt2 ? tiny_gpt2(0.1) : tiny_config(); }
+};
 
 struct Result {
   double loss;
   Tensors grads;
 };
 
-Result run(at::ScalarType type, bool keep_graphs, const std::vector<std::string>& frozen = {}) {
-  MathModel model(tiny_config(), type, frozen);
+Result run(const Kind& kind, bool keep_graphs, const std::vector<std::string>& frozen = {}) {
+  MathModel model(kind.config(), kind.type, frozen);
   model.randomize(7);
   const double loss = model.step({two_batches(model.config), keep_graphs});
   return {loss, model.gradients()};
@@ -40,9 +49,14 @@ void expect_equal(const Result& a, const Result& b) {
   }
 }
 
-class ModelBits : public testing::TestWithParam<at::ScalarType> {};
-INSTANTIATE_TEST_SUITE_P(Types, ModelBits, testing::Values(at::kFloat, at::kBFloat16),
-                         [](const auto& type) { return type.param == at::kFloat ? "fp32" : "bf16"; });
+class ModelBits : public testing::TestWithParam<Kind> {};
+INSTANTIATE_TEST_SUITE_P(Kinds, ModelBits,
+                         testing::Values(Kind{Family::llama, at::kFloat}, Kind{Family::llama, at::kBFloat16},
+                                         Kind{Family::gpt2, at::kFloat}, Kind{Family::gpt2, at::kBFloat16}),
+                         [](const auto& kind) {
+                           return std::string(kind.param.family == Family::gpt2 ? "gpt2" : "llama") +
+                                  (kind.param.type == at::kFloat ? "_fp32" : "_bf16");
+                         });
 
 TEST_P(ModelBits, TwoRuns) {
   expect_equal(run(GetParam(), false), run(GetParam(), false));
@@ -62,9 +76,10 @@ TEST_P(ModelBits, OneAndTwoThreads) {
 }
 
 TEST_P(ModelBits, ForwardWithAndWithoutGrad) {
-  MathModel model(tiny_config(), GetParam());
+  MathModel model(GetParam().config(), GetParam().type);
   model.randomize(7);
-  const MicroBatch batch = random_batch(model.config, 2, 130, {{0, 9}, {0}}, 3);
+  MicroBatch batch = random_batch(model.config, 2, 130, {{0, 9}, {0}}, 3);
+  batch.random = RandomKey{1, 2, 3};
   const at::Tensor x = model.model->embed(model.blocks[0], batch);
   EXPECT_TRUE(model.model->forward(0, model.blocks[1], x, batch)
                   .equal(model.model->forward_graph(0, model.blocks[1], x, batch).output.detach()));
@@ -74,15 +89,26 @@ TEST_P(ModelBits, ForwardWithAndWithoutGrad) {
 // norm.
 TEST_P(ModelBits, PartlyFrozen) {
   const Result all = run(GetParam(), false);
-  for (const std::vector<std::string>& frozen :
-       {std::vector<std::string>{"q_proj.weight", "input_layernorm.weight", "down_proj.weight"},
+  using Names = std::vector<std::string>;
+  const std::vector<Names> llama{
+       {"q_proj.weight", "input_layernorm.weight", "down_proj.weight"},
         {"layers.1.input_layernorm.weight", "layers.1.self_attn.q_proj.weight",
          "layers.1.self_attn.k_proj.weight", "layers.1.self_attn.v_proj.weight",
          "layers.1.self_attn.o_proj.weight", "layers.1.post_attention_layernorm.weight",
          "layers.1.mlp.gate_proj.weight", "layers.1.mlp.up_proj.weight", "layers.1.mlp.down_proj.weight"},
         {"embed_tokens.weight"},
         {"model.norm.weight"},
-        {"embed_tokens.weight", "model.norm.weight", "layers.0.self_attn.k_proj.weight"}}) {
+        {"embed_tokens.weight", "model.norm.weight", "layers.0.self_attn.k_proj.weight"}};
+  const std::vector<Names> gpt2{
+      {"c_attn.weight", "ln_1.bias", "ln_2.weight", "mlp.c_proj.weight", "c_fc.bias"},
+      {"h.1.ln_1.weight", "h.1.ln_1.bias", "h.1.attn.c_attn.weight", "h.1.attn.c_attn.bias", "h.1.attn.c_proj.weight",
+       "h.1.attn.c_proj.bias", "h.1.ln_2.weight", "h.1.ln_2.bias", "h.1.mlp.c_fc.weight", "h.1.mlp.c_fc.bias",
+       "h.1.mlp.c_proj.weight", "h.1.mlp.c_proj.bias"},
+      {"wte.weight"},
+      {"wpe.weight"},
+      {"ln_f.weight"},
+      {"wte.weight", "wpe.weight", "ln_f.bias", "h.0.attn.c_attn.weight"}};
+  for (const Names& frozen : GetParam().family == Family::gpt2 ? gpt2 : llama) {
     const Result part = run(GetParam(), false, frozen);
     EXPECT_LT(part.grads.size(), all.grads.size());
     expect_equal(part, all);

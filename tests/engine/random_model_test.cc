@@ -39,7 +39,7 @@ class RandomModelTest : public testing::Test {
 TEST_F(RandomModelTest, IsAModelFolderWithNormalMatricesAndNormsOfOne) {
   write_random_model(options_);
   const HfReader reader(options_.out);
-  reader.check(expected_tensors(describe_llama(reader.config())));
+  reader.check(expected_tensors(describe_model(reader.config())));
   EXPECT_EQ(reader.config().hidden, 64);
   for (const float v : values("model.norm.weight")) EXPECT_EQ(v, 1.0f);
   double sum = 0, squares = 0, neighbours = 0;

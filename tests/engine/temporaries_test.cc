@@ -19,6 +19,8 @@ struct Case {
   uint32_t micro_batch, sequence, accumulation, keep_graphs;
   bool fp32 = false;
   int64_t loss_chunk = 512;
+  const char* family = "llama";
+  double dropout = 0.1;  // gpt2
 };
 
 constexpr Case kCases[] = {
@@ -30,9 +32,25 @@ constexpr Case kCases[] = {
     {512, 1024, 4, 8, 4, 64, 2048, true, 1, 512, 1, 4, true},        // fp32
     {256, 4096, 2, 4, 4, 64, 1024, false, 1, 512, 1, 1},             // wide
     {768, 2048, 2, 48, 48, 16, 512, true, 1, 128, 1, 0, false, 64},  // many heads
+    {256, 1024, 3, 4, 4, 64, 4096, true, 1, 256, 1, 0, false, 512, "gpt2"},
+    {256, 1024, 3, 4, 4, 64, 4096, true, 1, 256, 1, 0, false, 512, "gpt2", 0},
+    {512, 2048, 2, 8, 8, 64, 1024, true, 4, 128, 2, 2, false, 64, "gpt2"},
+    {256, 512, 2, 8, 8, 32, 1024, true, 1, 2048, 1, 0, false, 512, "gpt2"},
+    {384, 1536, 3, 6, 6, 64, 2048, true, 1, 512, 1, 3, true, 512, "gpt2"},
+    {512, 2048, 2, 8, 8, 64, 50257, true, 1, 256, 1, 0, false, 512, "gpt2"},
 };
 
 HfConfig config_of(const Case& c) {
+  if (c.family == std::string("gpt2"))
+    return model_of_sizes("gpt2", {{"n_embd", c.hidden},
+                                   {"n_inner", c.intermediate},
+                                   {"n_layer", c.layers},
+                                   {"n_head", c.heads},
+                                   {"n_positions", 2048},
+                                   {"vocab_size", c.vocab},
+                                   {"embd_pdrop", c.dropout},
+                                   {"attn_pdrop", c.dropout},
+                                   {"resid_pdrop", c.dropout}});
   return model_of_sizes("llama", {{"hidden_size", c.hidden},
                                   {"intermediate_size", c.intermediate},
                                   {"num_hidden_layers", c.layers},
@@ -62,7 +80,7 @@ Both temporaries(const Case& c) {
   const StepShape shape(layout, step_options(o, layout, config.hidden, 0), ring_sizes({&plan}));
   Runtime runtime({.device_memory = 4ull << 30, .host_memory = 4ull << 30, .compute_threads = 2});
   StepBuffers buffers(shape, *runtime.device, runtime.host);
-  const auto model = make_llama(config, layout, {.loss_chunk = c.loss_chunk, .pad_token = {}});
+  const auto model = make_model(config, layout, {.loss_chunk = c.loss_chunk, .pad_token = {}});
   const uint64_t counted =
       measure_temporaries(*model, shape, buffers, *runtime.device, *runtime.compute,
                           {.training = true, .keep_graphs = c.keep_graphs, .lowest_trainable = 0});
@@ -80,7 +98,7 @@ TEST(Temporaries, FormulaIsWithinTwoPercentOfACount) {
     const Both both = temporaries(c);
     const double off = static_cast<double>(both.formula) / static_cast<double>(both.counted) - 1;
     const std::string text =
-        fmt::format("hidden {} vocab {} rows {} x {} graphs {}: formula {} counted {} ({:+.2f} %)", c.hidden,
+        fmt::format("{} hidden {} vocab {} rows {} x {} graphs {}: formula {} counted {} ({:+.2f} %)", c.family, c.hidden,
                     c.vocab, c.micro_batch, c.sequence, c.keep_graphs, both.formula, both.counted, 100 * off);
     RecordProperty(fmt::format("case_{}", &c - kCases), text);
     EXPECT_LE(std::abs(off), 0.02) << text;

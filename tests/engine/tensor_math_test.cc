@@ -13,6 +13,7 @@
 
 #include "engine/cpu_dispatch.h"
 #include "engine/embedding.h"
+#include "engine/layer_norm.h"
 #include "engine/rms_norm.h"
 #include "engine/rotary.h"
 #include "math_fixture.h"
@@ -45,6 +46,42 @@ TEST_P(TensorMath, RmsNorm) {
   expect_near(dx, expected_dx);
   EXPECT_LT(relative_error(dw, expected_dw), tolerance());
   tensor_math::rms_norm_grad(x, weight, normed.rstd, dy, {}, {});
+}
+
+TEST_P(TensorMath, LayerNorm) {
+  const at::Tensor x = random({37, 96}) + 2, weight = random({96}), bias = random({96}), dy = random({37, 96});
+  const LayerNormedRows expected = layer_norm_rows(x, weight, bias, 1e-5);
+  const tensor_math::LayerNormedRows normed = tensor_math::layer_norm(x, weight, bias, 1e-5);
+  expect_near(normed.y, expected.y);
+  EXPECT_LT(relative_error(normed.stats, expected.stats), 1e-6);
+  const at::Tensor dx = at::empty_like(x), expected_dx = at::empty_like(x);
+  const at::Tensor dw = at::ones({96}), expected_dw = at::ones({96}), db = at::ones({96}), expected_db = at::ones({96});
+  tensor_math::layer_norm_grad(x, weight, normed.stats, dy, dx, dw, db);
+  layer_norm_rows_grad(x, weight, expected.stats, dy, expected_dx, expected_dw, expected_db);
+  expect_near(dx, expected_dx);
+  EXPECT_LT(relative_error(dw, expected_dw), 1e-5);
+  EXPECT_LT(relative_error(db, expected_db), 1e-5);
+  tensor_math::layer_norm_grad(x, weight, normed.stats, dy, {}, {}, {});
+  layer_norm_rows_grad(x, weight, expected.stats, dy, {}, {}, {});
+}
+
+TEST_P(TensorMath, Gelu) {
+  const at::Tensor x = random({11, 130}) * 3, dy = random({11, 130}), out = at::empty_like(x), dx = at::empty_like(x);
+  gpu::cpu::gelu({element_type(x), x.const_data_ptr(), out.data_ptr()}, 0, x.numel());
+  gpu::cpu::gelu_grad({element_type(x), x.const_data_ptr(), dy.const_data_ptr(), dx.data_ptr()}, 0, x.numel());
+  expect_near(tensor_math::gelu(x), out);
+  expect_near(tensor_math::gelu_grad(x, dy), dx);
+}
+
+TEST_P(TensorMath, DroppedIsAFunctionOfTheKey) {
+  const at::Tensor x = at::ones({300, 200}).to(GetParam());
+  const auto dropout = [](uint64_t key) { return gpu::cpu::Dropout{key, static_cast<uint32_t>(0.2 * 0x1p32), 1.25f}; };
+  const at::Tensor y = tensor_math::dropped(x, dropout(8));
+  at::randn({100});  // others draw from the same generator
+  EXPECT_TRUE(at::equal(tensor_math::dropped(x, dropout(8)), y));
+  EXPECT_FALSE(at::equal(tensor_math::dropped(x, dropout(9)), y));
+  EXPECT_EQ(((y == 0) + (y == 1.25)).sum().item<int64_t>(), x.numel());
+  EXPECT_NEAR((y == 0).to(at::kFloat).mean().item<double>(), 0.2, 0.008);
 }
 
 TEST_P(TensorMath, RotaryHasTheKernelsBits) {

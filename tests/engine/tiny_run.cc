@@ -40,7 +40,7 @@ TrainerOptions tiny_options(const TinyRun& run, const fs::path& run_dir) {
   TrainerOptions o;
   o.model.path = test_models() / run.model / "model";
   o.model.trainable = run.trainable;
-  o.model.no_decay = {"*norm*"};
+  o.model.no_decay = {"*norm*", "*ln_*", "*.bias"};
   o.model.loss_chunk = 64;
   o.model.schema = run.schema;
   o.model.tile = run.tile;

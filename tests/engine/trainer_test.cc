@@ -39,13 +39,13 @@ TinyResult adamw_run(const std::string& model, offload::Schema schema) {
     o.optimizer.beta2 = adamw["beta2"];
     o.optimizer.eps = adamw["eps"];
     o.optimizer.weight_decay = adamw["weight_decay"];
-    o.model.no_decay = {"*norm*"};
+    o.model.no_decay = {"*norm*", "*ln_*", "*.bias"};
   };
   return run_tiny(run);
 }
 
 TEST(Training, Bf16LossesFollowTransformersOverFiveAdamWSteps) {
-  for (const char* model : {"tied", "untied"}) {
+  for (const char* model : {"tied", "untied", "gpt2"}) {
     const auto expected = reference(model)["adamw"];
     const TinyResult got = adamw_run(model, offload::Schema::bf16);
     for (size_t i = 0; i < got.losses.size(); ++i) {
