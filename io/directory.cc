@@ -38,10 +38,37 @@ void make_directory(const std::filesystem::path& directory, FileObserver* observ
   if (observer != nullptr) observer->directory_made(directory);
 }
 
+void ensure_directory(const std::filesystem::path& directory, FileObserver* observer) {
+  if (mkdir(directory.c_str(), 0777) == 0) {
+    if (observer != nullptr) observer->directory_made(directory);
+    return;
+  }
+  const int error = errno;
+  if (error == EEXIST && std::filesystem::is_directory(directory)) return;
+  fail(ErrorKind::disk, "cannot make folder {}: {}{}", directory.string(), errno_text(error),
+       errno_advice(error, directory.parent_path(), 0));
+}
+
 void rename_path(const std::filesystem::path& from, const std::filesystem::path& to, FileObserver* observer) {
   if (std::rename(from.c_str(), to.c_str()) != 0)
     fail(ErrorKind::disk, "cannot rename {} to {}: {}", from.string(), to.string(), errno_text(errno));
   if (observer != nullptr) observer->renamed(from, to);
+}
+
+void exchange_paths(const std::filesystem::path& a, const std::filesystem::path& b, FileObserver* observer) {
+  if (renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) != 0)
+    fail(ErrorKind::disk, "cannot exchange the names {} and {}: {}", a.string(), b.string(), errno_text(errno));
+  if (observer != nullptr) observer->exchanged(a, b);
+}
+
+bool can_exchange_paths(const std::filesystem::path& folder) {
+  const std::filesystem::path a = folder / "exchange-a", b = folder / "exchange-b";
+  make_directory(a);
+  make_directory(b);
+  const bool can = renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0;
+  remove_tree(a);
+  remove_tree(b);
+  return can;
 }
 
 void link_file(const std::filesystem::path& from, const std::filesystem::path& to, FileObserver* observer) {
@@ -52,7 +79,9 @@ void link_file(const std::filesystem::path& from, const std::filesystem::path& t
 
 void remove_tree(const std::filesystem::path& path, FileObserver* observer) {
   std::error_code error;
-  const auto removed = std::filesystem::remove_all(path, error);
+  uintmax_t removed = 0;
+  do removed = std::filesystem::remove_all(path, error);
+  while (error == std::errc::no_such_file_or_directory);  // somebody else was faster with a name below it
   if (error) fail(ErrorKind::disk, "cannot remove {}: {}", path.string(), error.message());
   if (removed != 0 && observer != nullptr) observer->removed(path);
 }

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "io/directory.h"
 
@@ -46,6 +47,8 @@ class File {
   bool direct() const { return alignment_ != 0; }
   size_t direct_alignment() const { return alignment_; }  // what the file system asks for; 0 without O_DIRECT
   const std::filesystem::path& path() const { return path_; }
+  // Its name has been changed (io/directory.h), or that of a folder above it.
+  void set_path(std::filesystem::path path) { path_ = std::move(path); }
   FileObserver* observer() const { return observer_; }
   uint64_t size() const;
   uint64_t link_count() const;

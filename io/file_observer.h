@@ -31,6 +31,7 @@ class FileObserver {
   virtual void directory_made(const std::filesystem::path& directory) = 0;
   virtual void directory_synced(const std::filesystem::path& directory) = 0;
   virtual void renamed(const std::filesystem::path& from, const std::filesystem::path& to) = 0;
+  virtual void exchanged(const std::filesystem::path& a, const std::filesystem::path& b) = 0;
   virtual void linked(const std::filesystem::path& from, const std::filesystem::path& to) = 0;
   virtual void removed(const std::filesystem::path& path) = 0;  // with all that is below it
 };

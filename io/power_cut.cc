@@ -72,7 +72,7 @@ size_t PowerCutRecorder::events() const {
 
 std::string PowerCutRecorder::describe(size_t cut) const {
   constexpr const char* kNames[] = {"create",      "write",  "sync", "make folder",
-                                    "sync folder", "rename", "link", "remove"};
+                                    "sync folder", "rename", "exchange", "link", "remove"};
   const std::lock_guard lock(mutex_);
   for (const Event& event : events_)
     if (event.begin + 1 == cut || event.end + 1 == cut)
@@ -152,6 +152,11 @@ void PowerCutRecorder::renamed(const fs::path& from, const fs::path& to) {
   const std::lock_guard lock(mutex_);
   instant({.kind = Kind::rename, .path = relative(from), .to = relative(to)});
 }
+void PowerCutRecorder::exchanged(const fs::path& a, const fs::path& b) {
+  const std::lock_guard lock(mutex_);
+  SLUICE_CHECK(a.parent_path() == b.parent_path(), "an exchange between folders");
+  instant({.kind = Kind::exchange, .path = relative(a), .to = relative(b)});
+}
 void PowerCutRecorder::linked(const fs::path& from, const fs::path& to) {
   const std::lock_guard lock(mutex_);
   instant({.kind = Kind::link, .path = relative(from), .to = relative(to)});
@@ -166,6 +171,52 @@ bool PowerCutRecorder::synced_after(const Event& event, size_t cut) const {
     return sync.kind == Kind::sync && sync.file == event.file && event.end != kNever &&
            sync.begin > event.end && sync.end < cut;
   });
+}
+
+// One change of names, as far as the changes before it that were lost allow.
+void PowerCutRecorder::apply(const Event& change, Names& names) {
+  const fs::path& path = change.path;
+  const auto has_parent = [&](const fs::path& p) { return !p.has_parent_path() || names.count(p.parent_path()) != 0; };
+  // Takes all names from `from` on away, and returns them as names below `to`.
+  const auto take = [&](const fs::path& from, const fs::path& to) {
+    Names moved;
+    for (auto it = names.begin(); it != names.end();) {
+      if (!is_below(it->first, from)) {
+        ++it;
+        continue;
+      }
+      moved[it->first == from ? to : to / it->first.lexically_relative(from)] = it->second;
+      it = names.erase(it);
+    }
+    return moved;
+  };
+  switch (change.kind) {
+    case Kind::create:
+    case Kind::make_directory:
+      if (has_parent(path)) names[path] = change.file;
+      return;
+    case Kind::link:
+      if (const auto it = names.find(path); it != names.end() && has_parent(change.to)) names[change.to] = it->second;
+      return;
+    case Kind::exchange: {
+      if (names.count(path) == 0 || names.count(change.to) == 0) return;
+      Names first = take(path, change.to), second = take(change.to, path);
+      names.merge(first);
+      names.merge(second);
+      return;
+    }
+    case Kind::rename:
+    case Kind::remove: {
+      if (names.count(path) == 0) return;
+      Names moved = take(path, change.to);
+      if (change.kind == Kind::rename && has_parent(change.to))
+        for (const auto& [name, file] : moved) names[name] = file;
+      return;
+    }
+    case Kind::write:
+    case Kind::sync:
+    case Kind::sync_directory: return;
+  }
 }
 
 PowerCutRecorder::Names PowerCutRecorder::names_at(size_t cut, Dice& dice) const {
@@ -188,34 +239,7 @@ PowerCutRecorder::Names PowerCutRecorder::names_at(size_t cut, Dice& dice) const
   std::sort(kept.begin(), kept.end(), [](const Event* a, const Event* b) { return a->begin < b->begin; });
 
   Names names = names_;
-  const auto has_parent = [&](const fs::path& path) {
-    return !path.has_parent_path() || names.count(path.parent_path()) != 0;
-  };
-  for (const Event* event : kept) {
-    const fs::path& path = event->path;
-    if (event->kind == Kind::create || event->kind == Kind::make_directory) {
-      if (has_parent(path)) names[path] = event->file;
-      continue;
-    }
-    if (event->kind == Kind::link) {
-      if (const auto it = names.find(path); it != names.end() && has_parent(event->to))
-        names[event->to] = it->second;
-      continue;
-    }
-    if (names.count(path) == 0) continue;
-    Names moved;
-    for (auto it = names.begin(); it != names.end();) {
-      if (!is_below(it->first, path)) {
-        ++it;
-        continue;
-      }
-      const fs::path tail = it->first == path ? fs::path() : it->first.lexically_relative(path);
-      moved[tail.empty() ? event->to : event->to / tail] = it->second;
-      it = names.erase(it);
-    }
-    if (event->kind == Kind::rename && has_parent(event->to))
-      for (const auto& [name, file] : moved) names[name] = file;
-  }
+  for (const Event* event : kept) apply(*event, names);
   return names;
 }
 

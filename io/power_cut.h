@@ -48,13 +48,14 @@ class PowerCutRecorder final : public FileObserver {
   void directory_made(const std::filesystem::path& directory) override;
   void directory_synced(const std::filesystem::path& directory) override;
   void renamed(const std::filesystem::path& from, const std::filesystem::path& to) override;
+  void exchanged(const std::filesystem::path& a, const std::filesystem::path& b) override;
   void linked(const std::filesystem::path& from, const std::filesystem::path& to) override;
   void removed(const std::filesystem::path& path) override;
 
  private:
   static constexpr size_t kNever = ~size_t{0};
   static constexpr size_t kFolder = ~size_t{0} - 1;  // in place of a file index
-  enum class Kind { create, write, sync, make_directory, sync_directory, rename, link, remove };
+  enum class Kind { create, write, sync, make_directory, sync_directory, rename, exchange, link, remove };
   struct Event {
     Kind kind;
     size_t begin = 0, end = kNever;  // positions in the sequence of begins and ends
@@ -76,6 +77,7 @@ class PowerCutRecorder final : public FileObserver {
   void instant(Event event);
   std::filesystem::path relative(const std::filesystem::path& path) const;
   bool synced_after(const Event& event, size_t cut) const;
+  static void apply(const Event& change, Names& names);
   Names names_at(size_t cut, Dice& dice) const;
   std::string content_at(size_t file, size_t cut, Dice& dice) const;
 

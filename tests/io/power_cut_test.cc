@@ -4,6 +4,7 @@
 
 #include <fstream>
 #include <set>
+#include <thread>
 
 #include "base/arena.h"
 #include "base/units.h"
@@ -123,6 +124,46 @@ TEST_F(PowerCutTest, FoldersMoveWithWhatIsInThem) {
   EXPECT_EQ(fs::hard_link_count(scratch_ / "after/new/b"), 2u);
   remove_tree(disk / "new", &recorder);
   EXPECT_EQ(states_of(recorder, recorder.events(), "new/a"), (std::set<std::string>{"gone", "a"}));
+}
+
+TEST_F(PowerCutTest, AnExchangeOfNamesHappensOrNot) {
+  const fs::path disk = scratch_ / "disk";
+  for (const char name : {'a', 'b'}) {
+    fs::create_directory(disk / std::string(1, name));
+    std::ofstream(disk / std::string(1, name) / "file") << std::string(kAlignment, name);
+  }
+  PowerCutRecorder recorder(disk);
+  EXPECT_TRUE(can_exchange_paths(disk));
+  EXPECT_EQ(recorder.events(), 0u);
+  exchange_paths(disk / "a", disk / "b", &recorder);
+  EXPECT_EQ(letters(text_of(disk / "a/file")), "b");
+  std::set<std::string> seen;
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    recorder.materialise(1, seed, scratch_ / "after");
+    seen.insert(letters(text_of(scratch_ / "after/a/file")) + letters(text_of(scratch_ / "after/b/file")));
+  }
+  EXPECT_EQ(seen, (std::set<std::string>{"ab", "ba"}));
+  sync_directory(disk, &recorder);
+  EXPECT_EQ(states_of(recorder, recorder.events(), "a/file"), std::set<std::string>{"b"});
+  EXPECT_THROW(exchange_paths(disk / "a", disk / "none"), base::Error);
+}
+
+TEST_F(PowerCutTest, FoldersMayBeMadeAndRemovedByMany) {
+  const fs::path folder = scratch_ / "shared";
+  for (int round = 0; round < 20; ++round) {
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t)
+      threads.emplace_back([&] { EXPECT_NO_THROW(ensure_directory(folder)); });
+    for (std::thread& thread : threads) thread.join();
+    for (int i = 0; i < 50; ++i) std::ofstream(folder / std::to_string(i)) << "x";
+    threads.clear();
+    for (int t = 0; t < 4; ++t)
+      threads.emplace_back([&] { EXPECT_NO_THROW(remove_tree(folder)); });
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_FALSE(fs::exists(folder));
+  }
+  std::ofstream(folder) << "a file";
+  EXPECT_THROW(ensure_directory(folder), base::Error);
 }
 
 TEST_F(PowerCutTest, SeesWhatQueuesDo) {

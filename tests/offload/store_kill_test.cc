@@ -185,6 +185,7 @@ class FailNth final : public io::FileObserver {
   void directory_made(const fs::path&) override { count(); }
   void directory_synced(const fs::path&) override { count(); }
   void renamed(const fs::path&, const fs::path&) override { count(); }
+  void exchanged(const fs::path&, const fs::path&) override { count(); }
   void linked(const fs::path&, const fs::path&) override { count(); }
   void removed(const fs::path&) override {}
   bool fired() const { return left_ == 0; }

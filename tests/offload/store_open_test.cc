@@ -101,6 +101,7 @@ class Log final : public io::FileObserver {
     lines.push_back("sync folder " + path.filename().string());
   }
   void renamed(const fs::path&, const fs::path&) override {}
+  void exchanged(const fs::path&, const fs::path&) override {}
   void linked(const fs::path&, const fs::path&) override {}
   void removed(const fs::path&) override { lines.push_back("remove"); }
 
