@@ -25,7 +25,7 @@ constexpr uint64_t kStoreOverhead = 4 << 20;  // records, layout and an empty sl
 std::unique_ptr<offload::Store> temporary_base(const EvalRunOptions& options, const ModelSetup& setup) {
   fs::path scratch = fs::absolute(options.scratch);
   while (!fs::is_directory(scratch) && scratch.has_relative_path()) scratch = scratch.parent_path();
-  const uint64_t need = offload::StoreGeometry(setup.layout).base().file_bytes + kStoreOverhead, have = io::free_space(scratch);
+  const uint64_t need = offload::StoreGeometry(setup.layout).base_bytes(0) + kStoreOverhead, have = io::free_space(scratch);
   if (need > have)
     base::fail(base::ErrorKind::disk,
                "evaluation needs {} in {} for the weights, while it runs; {} is free. Free some, or set run.dir to a folder on a larger "

@@ -65,8 +65,9 @@ std::array<uint32_t, offload::kRings> ring_sizes(const std::vector<const offload
 uint64_t disk_need(const offload::Layout& layout, Durable durable) {
   const offload::StoreGeometry geometry(layout);
   const uint64_t slots = durable == Durable::none ? 1 : 2;
-  return slots * geometry.slot().file_bytes +
-         (geometry.base().extents == 0 ? 0 : geometry.base().file_bytes) + offload::kSuperBytes;
+  uint64_t bytes = offload::kSuperBytes;
+  for (uint32_t rank = 0; rank < layout.world(); ++rank) bytes += slots * geometry.slot_bytes(rank) + geometry.base_bytes(rank);
+  return bytes;
 }
 
 }  // namespace sluice::engine

@@ -63,8 +63,8 @@ void exchange_paths(const std::filesystem::path& a, const std::filesystem::path&
 
 bool can_exchange_paths(const std::filesystem::path& folder) {
   const std::filesystem::path a = folder / "exchange-a", b = folder / "exchange-b";
-  make_directory(a);
-  make_directory(b);
+  ensure_directory(a);  // may have been left by a process that was killed here
+  ensure_directory(b);
   const bool can = renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0;
   remove_tree(a);
   remove_tree(b);

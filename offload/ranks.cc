@@ -57,6 +57,24 @@ Outcome run(const std::function<Bytes()>& work) {
 
 }  // namespace
 
+Bytes bytes_of(std::string_view text) {
+  const auto* begin = reinterpret_cast<const std::byte*>(text.data());
+  return {begin, begin + text.size()};
+}
+Bytes bytes_of(std::span<const uint64_t> words) {
+  const auto bytes = std::as_bytes(words);
+  return {bytes.begin(), bytes.end()};
+}
+std::string text_of(const Bytes& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+std::vector<uint64_t> words_of(const Bytes& bytes) {
+  SLUICE_CHECK(bytes.size() % sizeof(uint64_t) == 0, "a message that is no list of words");
+  std::vector<uint64_t> words(bytes.size() / sizeof(uint64_t));
+  if (!words.empty()) std::memcpy(words.data(), bytes.data(), bytes.size());
+  return words;
+}
+
 std::vector<Bytes> Ranks::exchange(std::string_view what, const std::function<Bytes()>& work, double seconds) {
   Outcome own = run(work);
   if (world() == 1) {
@@ -80,8 +98,7 @@ std::vector<Bytes> Ranks::exchange(std::string_view what, const std::function<By
     std::memcpy(&other, all[r].data(), sizeof other);
     all[r].erase(all[r].begin(), all[r].begin() + sizeof other);
     if (other.failed != 0)
-      fail(ErrorKind::peer, "rank {} failed: {}", r,
-           std::string_view(reinterpret_cast<const char*>(all[r].data()), all[r].size()));
+      fail(ErrorKind::peer, "rank {} failed: {}", r, text_of(all[r]));
     SLUICE_CHECK(other.exchange == head.exchange,
                  fmt::format("rank {} is elsewhere than rank {}, which is at \"{}\"", r, rank(), what));
   }

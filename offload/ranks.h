@@ -6,12 +6,19 @@
 #include <functional>
 #include <limits>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 namespace sluice::offload {
 
 using Bytes = std::vector<std::byte>;
+
+// What goes into messages, and back. Words lie as they do in memory: all ranks have the same byte order.
+Bytes bytes_of(std::string_view text);
+Bytes bytes_of(std::span<const uint64_t> words);
+std::string text_of(const Bytes& bytes);
+std::vector<uint64_t> words_of(const Bytes& bytes);
 
 // How long an exchange may keep the others waiting. Work whose length nobody knows (filling a store, waiting for a lock) has no limit;
 // a rank that has died is noticed all the same.

@@ -1,4 +1,4 @@
-// The one implementation of Store: an opened store of one rank on one drive.
+// The one implementation of Store: a rank's part of an opened store; read-only: all of it.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -7,17 +7,10 @@
 
 #include "offload/store.h"
 #include "offload/store_failpoint.h"
-#include "offload/store_files.h"
+#include "offload/store_lock.h"
 #include "offload/store_slot_file.h"
 
 namespace sluice::offload {
-
-// What OPEN has locked, read and checked.
-struct OpenedStore {
-  StoreFiles files;
-  Record record;  // the published one
-  std::vector<uint64_t> table, base_table;
-};
 
 class FileStore final : public Store {
  public:
@@ -26,7 +19,8 @@ class FileStore final : public Store {
     Durable durable = Durable::step;
     std::function<void(uint64_t, uint64_t)> progress;
   };
-  FileStore(OpenedStore opened, const Layout& layout, Failpoints failpoints, Options options);
+  // layout: the one it is written with. ranks outlives it.
+  FileStore(OpenedStore opened, const Layout& layout, Ranks& ranks, Failpoints failpoints, Options options);
 
   const Layout& layout() const override { return layout_; }
   StepMeta meta() const override { return record_.meta; }
@@ -53,26 +47,40 @@ class FileStore final : public Store {
   };
   class Change;  // one step of the protocol: an error inside it is final
 
-  bool one_slot() const { return slots_.size() == 1; }
-  void write_generation(const StepMeta& meta);  // C2 into the target; sets next_
+  // The files of one rank on one drive, and the generation that is being written to them.
+  struct Files : DataFiles {
+    std::vector<uint64_t> next_table;  // of the target slot, as set
+    std::vector<uint8_t> hash_set;     // by entry of next_table
+  };
+
+  bool one_slot() const { return slots_ == 1; }
+  const Files& files_of(const StoreGeometry::Place& place) const;
+  void mark_dirty();
+  std::vector<uint64_t> write_generation(const StepMeta& meta, uint64_t gen);  // C2 into the target; returns the table hashes
+  Record next_record(const StepMeta& meta, uint64_t seq) const;
+  std::vector<uint64_t> agree_on(const char* what, const StepMeta& meta, const std::vector<uint64_t>& table_hashes);
   void write_record(const Record& record, std::string_view written);
+  void close_one_slot(const StepMeta& meta);
+  void publish_record(const Record& record, std::string_view written);
+  void forget_hashes();
 
   const Layout layout_;
-  const StoreGeometry geometry_;
   const Options options_;
+  Ranks& ranks_;
   Failpoints failpoints_;
   const Uuid uuid_;
-  const io::File super_, base_;
-  const std::vector<io::File> slots_;
+  const StoreGeometry geometry_;
+  const uint32_t slots_;
+  const std::filesystem::path store_;
+  const io::File super_;  // rank 0
+  std::vector<Files> files_;
 
   Record record_;  // published
-  Record next_;    // prepared
+  std::vector<uint64_t> prepared_;  // table hashes of the generation that is durable in the target, by drive
+  StepMeta prepared_meta_;
   std::atomic<int> published_;
   Phase phase_ = Phase::idle;
   bool broken_ = false;
-  std::vector<uint64_t> table_, base_table_;  // of the published slot, of the base file
-  std::vector<uint64_t> next_table_;          // of the target slot, as set
-  std::vector<uint8_t> hash_set_;             // by entry of next_table_
 };
 
 }  // namespace sluice::offload

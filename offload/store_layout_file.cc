@@ -16,6 +16,7 @@ using base::fail;
 using nlohmann::json;
 
 constexpr const char* kFormat = "sluice-store";
+constexpr uint32_t kMostRanks = 1 << 16;  // more is damage
 
 const char* name_of(Schema schema) {
   return schema == Schema::bf16 ? "bf16" : "fp32";
@@ -51,8 +52,8 @@ json blocks_json(const Layout& layout) {
   return blocks;
 }
 
-json extents_json(const Layout& layout) {
-  const StoreGeometry geometry(layout);
+json extents_json(const Layout& layout, const std::vector<uint32_t>& shares) {
+  const StoreGeometry geometry(layout, shares);
   json extents = json::array();
   for (const Part part : {Part::weights, Part::state})
     for (uint32_t i = 0; i < layout.tiles().size(); ++i) {
@@ -60,7 +61,7 @@ json extents_json(const Layout& layout) {
       if (part == Part::state && !tile.trainable) continue;
       const StoreGeometry::Place place = geometry.place(i, part);
       extents.push_back({part == Part::weights ? "weights" : "state", place.base ? "base" : "slot",
-                         place.offset, tile.block, tile.first, tile.count});
+                         place.offset, tile.block, tile.first, tile.count, place.rank, place.drive});
     }
   return extents;
 }
@@ -80,6 +81,15 @@ StoredLayout parse(const json& root) {
   stored.world = root.at("world").get<uint32_t>();
   stored.slots = root.at("slots").get<uint32_t>();
   for (const json& drive : root.at("drives")) stored.drives.emplace_back(drive.get<std::string>());
+  // Stores that were made before drives had shares have one drive.
+  stored.shares = root.value("shares", std::vector<uint32_t>{1});
+  if (stored.tile == 0 || stored.tile % kLeafElements != 0) throw std::runtime_error("tile is no multiple of a leaf");
+  if (stored.world == 0 || stored.world > kMostRanks) throw std::runtime_error("world is no number of ranks");
+  if (stored.slots != 1 && stored.slots != 2) throw std::runtime_error("slots is neither 1 nor 2");
+  if (stored.drives.empty() || stored.shares.size() != stored.drives.size())
+    throw std::runtime_error("drives and shares do not match");
+  for (const uint32_t share : stored.shares)
+    if (share == 0 || share > 1000) throw std::runtime_error("a drive's share is not in 1 to 1000");
   for (const json& block : root.at("blocks")) {
     auto& tensors = stored.blocks.emplace_back();
     for (const json& t : block.at("tensors"))
@@ -112,13 +122,39 @@ std::string other_tensor(const StoredLayout& a, const StoredLayout& b) {
                                         a.tied ? "a tied" : "an untied");
 }
 
-[[noreturn]] void refuse_reshard(const std::string& what, const std::string& stored,
-                                 const std::string& wanted) {
+[[noreturn]] void refuse_change(const std::string& what, const std::string& stored, const std::string& wanted) {
   fail(ErrorKind::config,
-       "the store was created with {} {}, this config asks for {}. Changing it for an existing store is not "
-       "built "
-       "yet: set it back to {}, or start a new run in another run.dir",
+       "the store was created with {} {}, this config asks for {}. It cannot be changed in an existing store: set it back to {}, or "
+       "start a new run in another run.dir",
        what, stored, wanted, stored);
+}
+
+std::vector<json> tensors_json(const StoredLayout& stored) {
+  std::vector<json> blocks;
+  for (const auto& block : stored.blocks) {
+    json tensors = json::array();
+    for (const StoredTensor& t : block) tensors.push_back({{"name", t.name}, {"shape", t.shape}, {"trainable", t.trainable}});
+    blocks.push_back({{"tensors", std::move(tensors)}});
+  }
+  return blocks;
+}
+
+// All but what describes the layout's tensors and extents.
+json head_json(const StoredLayout& stored) {
+  json drives = json::array();
+  for (const auto& drive : stored.drives) drives.push_back(drive.string());
+  return {{"format", kFormat},
+          {"version", kStoreVersion},
+          {"uuid", to_string(stored.uuid)},
+          {"model_digest", stored.model_digest},
+          {"layout_hash", base::hash_hex(stored.layout_hash)},
+          {"schema", stored.schema},
+          {"tile", stored.tile},
+          {"tied", stored.tied},
+          {"world", stored.world},
+          {"slots", stored.slots},
+          {"drives", std::move(drives)},
+          {"shares", stored.shares}};
 }
 
 }  // namespace
@@ -128,6 +164,7 @@ StoredLayout describe_layout(const Layout& layout) {
   stored.layout_hash = layout.digest();
   stored.schema = name_of(layout.schema());
   stored.tile = layout.tile_elements();
+  stored.world = layout.world();
   stored.tied = layout.tied();
   for (const BlockPlace& block : layout.blocks()) {
     auto& tensors = stored.blocks.emplace_back();
@@ -137,27 +174,22 @@ StoredLayout describe_layout(const Layout& layout) {
 }
 
 std::string layout_json(const StoredLayout& stored, const Layout& layout) {
-  json drives = json::array();
-  for (const auto& drive : stored.drives) drives.push_back(drive.string());
-  const json root = {
-      {"format", kFormat},
-      {"version", kStoreVersion},
-      {"uuid", to_string(stored.uuid)},
-      {"model_digest", stored.model_digest},
-      {"layout_hash", base::hash_hex(stored.layout_hash)},
-      {"schema", stored.schema},
-      {"fields",
-       {{"weights", fields_json(layout.schema(), Part::weights)},
-        {"state", fields_json(layout.schema(), Part::state)}}},
-      {"tile", stored.tile},
-      {"tied", stored.tied},
-      {"world", stored.world},
-      {"slots", stored.slots},
-      {"drives", std::move(drives)},
-      {"blocks", blocks_json(layout)},
-      {"extents", extents_json(layout)},
-  };
+  json root = head_json(stored);
+  root["fields"] = {{"weights", fields_json(layout.schema(), Part::weights)},
+                    {"state", fields_json(layout.schema(), Part::state)}};
+  root["blocks"] = blocks_json(layout);
+  root["extents"] = extents_json(layout, stored.shares);
   return root.dump() + "\n";
+}
+
+std::string layout_message(const StoredLayout& stored) {
+  json root = head_json(stored);
+  root["blocks"] = tensors_json(stored);
+  return root.dump();
+}
+
+StoredLayout parse_layout_message(const std::string& text) {
+  return parse(json::parse(text));
 }
 
 StoredLayout read_layout_file(const std::filesystem::path& file) {
@@ -181,7 +213,7 @@ StoredLayout read_layout_file(const std::filesystem::path& file) {
   }
 }
 
-void check_layout(const StoredLayout& stored, const Layout& layout, const std::string& model_digest) {
+void check_model(const StoredLayout& stored, const Layout& layout, const std::string& model_digest) {
   const StoredLayout wanted = describe_layout(layout);
   if (const std::string other = other_tensor(stored, wanted); !other.empty())
     fail(ErrorKind::disk,
@@ -193,20 +225,22 @@ void check_layout(const StoredLayout& stored, const Layout& layout, const std::s
          "the model "
          "it was created from",
          stored.model_digest, model_digest);
-  if (stored.schema != wanted.schema) refuse_reshard("schema", stored.schema, wanted.schema);
-  if (stored.tile != wanted.tile)
-    refuse_reshard("storage.tile", std::to_string(stored.tile), std::to_string(wanted.tile));
-  if (stored.world != wanted.world)
-    refuse_reshard("world size", std::to_string(stored.world), std::to_string(wanted.world));
+  if (stored.schema != wanted.schema) refuse_change("schema", stored.schema, wanted.schema);
   for (size_t i = 0; i < stored.blocks.size(); ++i)
     for (size_t j = 0; j < stored.blocks[i].size(); ++j)
       if (stored.blocks[i][j].trainable != wanted.blocks[i][j].trainable)
-        refuse_reshard("tensor " + stored.blocks[i][j].name,
-                       stored.blocks[i][j].trainable ? "trainable" : "frozen",
-                       wanted.blocks[i][j].trainable ? "trainable" : "frozen");
-  if (stored.layout_hash != wanted.layout_hash)
-    fail(ErrorKind::disk, "the store's layout hash is {}, this model and config give {}",
-         base::hash_hex(stored.layout_hash), base::hash_hex(wanted.layout_hash));
+        refuse_change("tensor " + stored.blocks[i][j].name,
+                      stored.blocks[i][j].trainable ? "trainable" : "frozen",
+                      wanted.blocks[i][j].trainable ? "trainable" : "frozen");
+}
+
+Layout stored_layout(const StoredLayout& stored, const Layout& model) {
+  Layout layout = model.resized(stored.tile, stored.world);
+  if (stored.layout_hash != layout.digest())
+    fail(ErrorKind::disk, "the store's layout hash is {}, this model gives {} with its tile of {} and {} rank{}",
+         base::hash_hex(stored.layout_hash), base::hash_hex(layout.digest()), stored.tile, stored.world,
+         stored.world == 1 ? "" : "s");
+  return layout;
 }
 
 }  // namespace sluice::offload

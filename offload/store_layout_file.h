@@ -27,21 +27,28 @@ struct StoredLayout {
   bool tied = false;
   uint32_t world = 1, slots = 2;
   std::vector<std::filesystem::path>
-      drives;  // absolute folders of the slot files; "." is the store's own folder
+      drives;  // absolute folders of the slot files, the same on all ranks; "." is the store's own folder
+  std::vector<uint32_t> shares;  // by drive: StoreGeometry
   std::vector<std::vector<StoredTensor>> blocks;
 };
 
-StoredLayout describe_layout(const Layout& layout);  // uuid, digest, slots and drives are the caller's
+StoredLayout describe_layout(const Layout& layout);  // uuid, digest, slots, drives and shares are the caller's
 
-// The text also lists every extent as (part, file, offset, block, first, count), for readers and for a later
-// change of world or tile.
+// The text also lists every extent as (part, kind of file, offset, block, first, count, rank, drive), for readers.
 std::string layout_json(const StoredLayout& stored, const Layout& layout);
 
 // Error(disk) when the file is missing, is no layout.json, or has another format version.
 StoredLayout read_layout_file(const std::filesystem::path& file);
 
-// Whether a store can be used as it is. Error(disk) naming the first difference when it holds another model;
-// Error(config) naming the stored value when only schema, tile, trainable set or ranks differ.
-void check_layout(const StoredLayout& stored, const Layout& layout, const std::string& model_digest);
+// The same without the extents: rank 0 reads the file, the others get this.
+std::string layout_message(const StoredLayout& stored);
+StoredLayout parse_layout_message(const std::string& text);
+
+// Error(disk) naming the first difference when it holds another model; Error(config) naming the stored value when schema or trainable
+// set differ, which cannot be changed.
+void check_model(const StoredLayout& stored, const Layout& layout, const std::string& model_digest);
+
+// The layout that it was written with: the same model, cut as then. Error(disk) when its hash is another.
+Layout stored_layout(const StoredLayout& stored, const Layout& model);
 
 }  // namespace sluice::offload

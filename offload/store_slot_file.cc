@@ -15,15 +15,6 @@ constexpr size_t kMetaAt = 128, kAttemptAt = kMetaAt + bytes::kMetaBytes, kAttem
 constexpr size_t kBootAt = kAttemptAt + kAttemptBytes, kBootBytes = 64;
 static_assert(kBootAt + kBootBytes <= bytes::kHashAt);
 
-StoreGeometry::FileShape shape_of(uint64_t extents) {
-  StoreGeometry::FileShape shape;
-  shape.extents = extents;
-  shape.data_offset =
-      base::round_up(kTableAt + base::round_up(extents * sizeof(uint64_t), kPageBytes), kDataAlign);
-  shape.file_bytes = shape.data_offset;
-  return shape;
-}
-
 }  // namespace
 
 Page encode_header(const SlotHeader& header) {
@@ -40,6 +31,7 @@ Page encode_header(const SlotHeader& header) {
   bytes::put(page, 64, header.data_offset);
   bytes::put(page, 72, header.file_bytes);
   bytes::put(page, 80, header.table_hash);
+  bytes::put(page, 88, header.flags);
   bytes::put_meta(page, kMetaAt, header.meta);
   bytes::put_text(page, kAttemptAt, kAttemptBytes, header.attempt);
   bytes::put_text(page, kBootAt, kBootBytes, header.boot_id);
@@ -59,38 +51,23 @@ PageState decode_header(std::span<const std::byte, kPageBytes> page, SlotHeader*
   out->data_offset = bytes::get<uint64_t>(page, 64);
   out->file_bytes = bytes::get<uint64_t>(page, 72);
   out->table_hash = bytes::get<uint64_t>(page, 80);
+  out->flags = bytes::get<uint32_t>(page, 88);
   out->meta = bytes::get_meta(page, kMetaAt);
   out->attempt = bytes::get_text(page, kAttemptAt, kAttemptBytes);
   out->boot_id = bytes::get_text(page, kBootAt, kBootBytes);
   return bytes::get<uint64_t>(page, 48) == out->meta.step ? PageState::valid : PageState::damaged;
 }
 
-StoreGeometry::StoreGeometry(const Layout& layout) {
-  const std::vector<Tile>& tiles = layout.tiles();
-  weights_.resize(tiles.size());
-  state_.resize(tiles.size());
-  uint64_t trainable = 0;
-  for (const Tile& tile : tiles) trainable += tile.trainable;
-  slot_ = shape_of(2 * trainable);
-  base_ = shape_of(tiles.size() - trainable);
-  uint32_t slot_entry = 0, base_entry = 0;
-  const auto put = [&](FileShape& shape, bool base, uint32_t& entry, Part part, const Tile& tile) {
-    const Place place{base, entry++, shape.file_bytes, extent_bytes(layout.schema(), part, tile)};
-    shape.file_bytes += place.bytes;
-    return place;
-  };
-  for (size_t i = 0; i < tiles.size(); ++i)
-    weights_[i] = tiles[i].trainable ? put(slot_, false, slot_entry, Part::weights, tiles[i])
-                                     : put(base_, true, base_entry, Part::weights, tiles[i]);
-  for (size_t i = 0; i < tiles.size(); ++i)
-    if (tiles[i].trainable) state_[i] = put(slot_, false, slot_entry, Part::state, tiles[i]);
-}
-
-StoreGeometry::Place StoreGeometry::place(uint32_t tile, Part part) const {
-  SLUICE_CHECK(tile < weights_.size(), "no such tile");
-  if (part == Part::weights) return weights_[tile];
-  SLUICE_CHECK(!weights_[tile].base, "frozen tiles have no state");
-  return state_[tile];
+SlotHeader new_header(const StoreGeometry::FileShape& shape, std::span<const uint64_t> table, const StepMeta& meta) {
+  SlotHeader header;
+  header.extents = shape.extents;
+  header.data_offset = shape.data_offset;
+  header.file_bytes = shape.file_bytes;
+  header.table_hash = table_hash(table);
+  header.meta = meta;
+  header.attempt = process_text();
+  header.boot_id = boot_id();
+  return header;
 }
 
 uint64_t table_hash(std::span<const uint64_t> table) {

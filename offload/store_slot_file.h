@@ -8,15 +8,13 @@
 #include <vector>
 
 #include "io/file.h"
-#include "offload/layout.h"
-#include "offload/store_extent.h"
+#include "offload/store_geometry.h"
 #include "offload/store_record.h"
 
 namespace sluice::offload {
 
 inline constexpr uint32_t kBaseSlot = 0xffffffff;  // "slot" of the base file
-inline constexpr uint64_t kTableAt = kPageBytes;
-inline constexpr uint64_t kDataAlign = 2 << 20;
+inline constexpr uint32_t kSlotDirty = 1;           // flag of the header: the one slot is being changed in place (durable: none)
 
 struct SlotHeader {
   Uuid uuid{};
@@ -25,6 +23,7 @@ struct SlotHeader {
   uint64_t extents = 0;  // entries of the table
   uint64_t data_offset = 0, file_bytes = 0;
   uint64_t table_hash = 0;  // XXH3-64 of the entries, without their padding
+  uint32_t flags = 0;
   StepMeta meta;
   std::string attempt;  // up to 128 bytes of text for the reader: which process wrote it
   std::string boot_id;  // of the machine that wrote it, up to 64 bytes
@@ -33,27 +32,8 @@ struct SlotHeader {
 Page encode_header(const SlotHeader& header);
 PageState decode_header(std::span<const std::byte, kPageBytes> page, SlotHeader* out);
 
-// Where the extents of a layout lie. A slot file holds all weights extents, then all state extents of the
-// trainable tiles; the base file the weights extents of the frozen ones; each in (block, tile) order.
-class StoreGeometry {
- public:
-  struct FileShape {
-    uint64_t extents = 0, data_offset = 0, file_bytes = 0;
-  };
-  struct Place {
-    bool base;       // else in a slot file
-    uint32_t entry;  // of that file's table
-    uint64_t offset, bytes;
-  };
-  explicit StoreGeometry(const Layout& layout);
-  const FileShape& slot() const { return slot_; }
-  const FileShape& base() const { return base_; }  // no extents: there is no base file
-  Place place(uint32_t tile, Part part) const;     // frozen tiles have weights only
-
- private:
-  std::vector<Place> weights_, state_;  // by tile
-  FileShape slot_, base_;
-};
+// Of a file that this process writes now: its attempt and boot id. uuid, rank, drive, slot, gen and flags are the caller's.
+SlotHeader new_header(const StoreGeometry::FileShape& shape, std::span<const uint64_t> table, const StepMeta& meta);
 
 uint64_t table_hash(std::span<const uint64_t> table);
 // Over the table hashes of all slot files of a slot, in (rank, drive) order.

@@ -33,8 +33,7 @@ uint64_t hash_on_disk(const VerifyRequest& r, Part part, const Tile& tile, const
   return extent_hash(leaves);
 }
 
-}  // namespace
-
+// "block 3: model.layers.2.mlp.up_proj.weight, ..."
 std::string tile_text(const Layout& layout, const Tile& tile) {
   std::string names;
   size_t more = 0;
@@ -51,31 +50,40 @@ std::string tile_text(const Layout& layout, const Tile& tile) {
                      more == 0 ? "" : fmt::format(" and {} more", more));
 }
 
+}  // namespace
+
+void fail_damaged(const Layout& layout, const Tile& tile, Part part, const io::File& file,
+                  const StoreGeometry::Place& place) {
+  base::fail(base::ErrorKind::disk,
+             "{}: the {} extent at offset {} ({}) is damaged ({}): its bytes do not match the table. This "
+             "generation cannot be used; restore the file from a copy",
+             file.path().string(), part == Part::weights ? "weights" : "state", place.offset,
+             base::format_bytes(place.bytes), tile_text(layout, tile));
+}
+
 void verify_extents(const VerifyRequest& r) {
   const base::Arena buffer(kBufferBytes, "verification of the store");
+  const std::vector<Tile>& tiles = r.layout.tiles();
   uint64_t total = 0, done = 0;
-  if (r.slot != nullptr) total += r.geometry.slot().file_bytes - r.geometry.slot().data_offset;
-  if (r.base != nullptr) total += r.geometry.base().file_bytes - r.geometry.base().data_offset;
-  const auto check = [&](uint32_t index, Part part) {
-    const Tile& tile = r.layout.tiles()[index];
-    const StoreGeometry::Place place = r.geometry.place(index, part);
-    const io::File* file = place.base ? r.base : r.slot;
-    if (file == nullptr) return;
-    const uint64_t want = (place.base ? r.base_table : r.table)[place.entry];
-    if (hash_on_disk(r, part, tile, *file, place.offset, buffer.all()) != want)
-      base::fail(
-          base::ErrorKind::disk,
-          "{}: the {} extent at offset {} ({}) is damaged ({}): its bytes do not match the table. This "
-          "generation cannot be used; restore the file from a copy",
-          file->path().string(), part == Part::weights ? "weights" : "state", place.offset,
-          base::format_bytes(place.bytes), tile_text(r.layout, tile));
+  // Calls use(tile, part, place, files) for each extent of these files.
+  const auto each = [&](const auto& use) {
+    for (const Part part : {Part::weights, Part::state})
+      for (uint32_t i = 0; i < tiles.size(); ++i) {
+        if (part == Part::state && !tiles[i].trainable) continue;
+        const StoreGeometry::Place place = r.geometry.place(i, part);
+        for (const DataFiles* files : r.data)
+          if (files->rank == place.rank && files->drive == place.drive) use(tiles[i], part, place, *files);
+      }
+  };
+  each([&](const Tile&, Part, const StoreGeometry::Place& place, const DataFiles&) { total += place.bytes; });
+  each([&](const Tile& tile, Part part, const StoreGeometry::Place& place, const DataFiles& files) {
+    const io::File& file = place.base ? files.base : files.slots[r.slot];
+    const uint64_t want = (place.base ? files.base_table : files.table)[place.entry];
+    if (hash_on_disk(r, part, tile, file, place.offset, buffer.all()) != want)
+      fail_damaged(r.layout, tile, part, file, place);
     done += place.bytes;
     if (r.progress) r.progress(done, total);
-  };
-  const uint32_t tiles = static_cast<uint32_t>(r.layout.tiles().size());
-  for (uint32_t i = 0; i < tiles; ++i) check(i, Part::weights);
-  for (uint32_t i = 0; i < tiles; ++i)
-    if (r.layout.tiles()[i].trainable) check(i, Part::state);
+  });
 }
 
 }  // namespace sluice::offload

@@ -14,13 +14,6 @@ namespace {
 
 using base::ErrorKind;
 
-Bytes bytes_of(const std::string& text) {
-  const auto* begin = reinterpret_cast<const std::byte*>(text.data());
-  return {begin, begin + text.size()};
-}
-std::string text_of(const Bytes& bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
 // "kind: message"; empty: no error.
 std::string describe(const std::exception_ptr& error) {
   try {

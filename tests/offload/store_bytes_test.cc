@@ -188,10 +188,10 @@ TEST(StoreBytes, ExtentsLieInOrderOnPagesWithoutGaps) {
       EXPECT_EQ(place.bytes, tile.padded * (part == Part::weights ? 2 : 10));
       at += place.bytes;
     }
-  EXPECT_EQ(geometry.slot().extents, slot_entry);
-  EXPECT_EQ(geometry.slot().file_bytes, slot_at);
-  EXPECT_EQ(geometry.base().extents, 1u);
-  EXPECT_EQ(geometry.base().file_bytes, base_at);
+  EXPECT_EQ(geometry.slot(0, 0).extents, slot_entry);
+  EXPECT_EQ(geometry.slot(0, 0).file_bytes, slot_at);
+  EXPECT_EQ(geometry.base(0, 0).extents, 1u);
+  EXPECT_EQ(geometry.base(0, 0).file_bytes, base_at);
 }
 
 TEST(StoreBytes, BigTablesMoveTheDataToTheNextAlignment) {
@@ -199,8 +199,8 @@ TEST(StoreBytes, BigTablesMoveTheDataToTheNextAlignment) {
   model.blocks[0].tensors[0].shape = {static_cast<int64_t>(kLeafElements),
                                       140000};  // 140000 tiles: 2.2 MB of table
   const StoreGeometry geometry(Layout(model, Schema::fp32, kLeafElements));
-  EXPECT_GT(geometry.slot().extents * 8, kDataAlign);
-  EXPECT_EQ(geometry.slot().data_offset, 2 * kDataAlign);
+  EXPECT_GT(geometry.slot(0, 0).extents * 8, kDataAlign);
+  EXPECT_EQ(geometry.slot(0, 0).data_offset, 2 * kDataAlign);
 }
 
 TEST(StoreBytes, ExtentHashIsOverLeavesOfEachFieldWithoutPadding) {

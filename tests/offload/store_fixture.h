@@ -15,7 +15,7 @@
 
 #include "base/error.h"
 #include "offload/store.h"
-#include "offload/store_files.h"
+#include "offload/store_lock.h"
 #include "offload/store_slot_file.h"
 
 namespace sluice::offload::test {

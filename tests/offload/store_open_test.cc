@@ -253,7 +253,7 @@ TEST_F(OpenTest, NoStore) {
   EXPECT_FALSE(fs::exists(options().run_dir));
 }
 
-TEST_F(OpenTest, AnotherModelIsADiskErrorAnotherShapeOfTheSameModelAConfigError) {
+TEST_F(OpenTest, AnotherModelIsADiskErrorAnotherSchemaOrTrainableSetAConfigError) {
   make_step_2();
   const auto before = snapshot(scratch.path());
   const auto refused = [&](ErrorKind kind, const std::vector<std::string>& words, const StoreOptions& o,
@@ -270,16 +270,9 @@ TEST_F(OpenTest, AnotherModelIsADiskErrorAnotherShapeOfTheSameModelAConfigError)
   ModelDesc tied = small_model();
   tied.tied = true;
   refused(ErrorKind::disk, {"another model", "tied"}, o, Layout(tied, Schema::bf16, kLeafElements));
-  refused(ErrorKind::config, {"schema bf16", "fp32", "not built yet"}, o, small_layout(Schema::fp32));
-  refused(ErrorKind::config, {"storage.tile 65536", "131072", "not built yet"}, o,
-          Layout(small_model(), Schema::bf16, 2 * kLeafElements));
-  refused(ErrorKind::config, {"layer.norm trainable", "frozen", "not built yet"}, o,
+  refused(ErrorKind::config, {"schema bf16", "fp32", "cannot be changed"}, o, small_layout(Schema::fp32));
+  refused(ErrorKind::config, {"layer.norm trainable", "frozen", "cannot be changed"}, o,
           small_layout(Schema::bf16, {.freeze_norm = true}));
-  o.durable = Durable::none;
-  refused(ErrorKind::config, {"2 slots", "durable", "not built yet"}, o, layout);
-  o = options();
-  o.paths = {scratch.path()};
-  refused(ErrorKind::config, {store_dir().string(), "not built yet"}, o, layout);
 }
 
 TEST_F(OpenTest, ClearsWhatAnInterruptedCreationLeft) {
