@@ -18,13 +18,13 @@ TEST_F(StoreTest, CreateGivesStepZeroInBothSchemas) {
     EXPECT_FALSE(Store::exists(o.run_dir));
     {
       const auto store = create(o, l);
-      expect_step(*store, l, 0);
+      expect_step(*store, 0);
       EXPECT_EQ(store->published(), 0);
       EXPECT_EQ(store->target(), 1);
       EXPECT_EQ(store->files().size(), 3u);  // two slots and the base of frozen tensors
     }
     EXPECT_TRUE(Store::exists(o.run_dir));
-    expect_step(*Store::open(o, l, nullptr), l, 0);
+    expect_step(*Store::open(o, l, nullptr), 0);
     EXPECT_FALSE(fs::exists(o.run_dir / "store.tmp"));
   }
 }
@@ -45,7 +45,7 @@ TEST_F(StoreTest, CommitsAlternateSlotsAndSurviveReopening) {
     train_step(*store, layout, step);
     EXPECT_EQ(store->published(), static_cast<int>(step & 1));
     EXPECT_EQ(store->target(), static_cast<int>(1 - (step & 1)));
-    expect_step(*store, layout, step);
+    expect_step(*store, step);
     if (step == 3) {
       store->close(meta_of(step));
       store.reset();
@@ -53,7 +53,7 @@ TEST_F(StoreTest, CommitsAlternateSlotsAndSurviveReopening) {
       store = open(&report);
       EXPECT_EQ(report.meta, meta_of(step));
       EXPECT_TRUE(report.notes.empty());
-      expect_step(*store, layout, step);
+      expect_step(*store, step);
     }
   }
   EXPECT_EQ(store->generation(), 6u);  // one publication a step, and the creation
@@ -63,7 +63,7 @@ TEST_F(StoreTest, FrozenTensorsAreInTheBaseFileOfEverySlot) {
   const Layout l = small_layout(Schema::bf16, {.freeze_embedding = true});
   const auto store = create(options(), l);
   train_step(*store, l, 1);
-  expect_step(*store, l, 1);
+  expect_step(*store, 1);
   const Extent a = store->extent(0, 0, Part::weights), b = store->extent(1, 0, Part::weights);
   EXPECT_EQ(a.file, b.file);
   EXPECT_EQ(a.file->path().filename(), "r000.d0.base");
@@ -82,7 +82,7 @@ TEST_F(StoreTest, SkipKeepsTheBytesAndTheGeneration) {
   store->skip(skipped);
   EXPECT_EQ(store->generation(), generation);
   EXPECT_EQ(store->published(), slot);
-  expect_state(*store, layout, 1, skipped);
+  expect_state(*store, 1, skipped);
   // The guess's hashes no longer count.
   EXPECT_THROW(store->prepare(meta_of(3)), base::Error);
 }
@@ -93,10 +93,10 @@ TEST_F(StoreTest, StepAfterASkipWritesTheSameTarget) {
     train_step(*store, layout, 1);
     store->skip(meta_of(2));
     train_step(*store, layout, 3);
-    expect_step(*store, layout, 3);
+    expect_step(*store, 3);
     EXPECT_EQ(store->published(), 0);
   }
-  expect_step(*open(), layout, 3);
+  expect_step(*open(), 3);
 }
 
 TEST_F(StoreTest, WithoutACommitTheWritesAreGone) {
@@ -107,7 +107,7 @@ TEST_F(StoreTest, WithoutACommitTheWritesAreGone) {
     write_extents(*store, layout, 2);
     store->close(meta_of(1));
   }
-  expect_step(*open(), layout, 1);
+  expect_step(*open(), 1);
 }
 
 TEST_F(StoreTest, CheckpointModeWritesTheTargetOftenAndCommitsOnce) {
@@ -123,9 +123,9 @@ TEST_F(StoreTest, CheckpointModeWritesTheTargetOftenAndCommitsOnce) {
     EXPECT_EQ(store->meta(), meta_of(0));
     store->prepare(meta_of(4));
     store->publish();
-    expect_state(*store, layout, 3, meta_of(4));
+    expect_state(*store, 3, meta_of(4));
   }
-  expect_state(*open(), layout, 3, meta_of(4));
+  expect_state(*open(), 3, meta_of(4));
 }
 
 TEST_F(StoreTest, PrepareWantsEveryHashAndTheRightOrder) {
@@ -163,7 +163,7 @@ TEST_F(StoreTest, AfterAFailedChangeNothingMoreIsWritten) {
     expect_error(ErrorKind::disk, {"earlier change"}, [&] { store->begin_writes(); });
     expect_error(ErrorKind::disk, {"earlier change"}, [&] { store->close(meta_of(2)); });
   }
-  expect_step(*open(), layout, 1);
+  expect_step(*open(), 1);
 }
 
 TEST_F(StoreTest, ALinkedTargetIsNeverWritten) {
@@ -189,10 +189,10 @@ TEST_F(StoreTest, DurableNoneUsesOneSlotAndClearsTheMarkAtACleanExit) {
   }
   {
     const auto store = Store::open(o, layout, nullptr);
-    expect_step(*store, layout, 3);
+    expect_step(*store, 3);
     store->close(meta_of(4));  // a step that was skipped: meta only
   }
-  expect_state(*Store::open_read_only(o.run_dir, layout, nullptr), layout, 3, meta_of(4));
+  expect_state(*Store::open_read_only(o.run_dir, layout, nullptr), 3, meta_of(4));
 }
 
 TEST_F(StoreTest, DurableNoneIsRefusedAfterACrash) {
@@ -216,8 +216,8 @@ TEST_F(StoreTest, SlotFilesUnderAStoragePath) {
   { train_step(*create(o, layout), layout, 1); }
   EXPECT_FALSE(fs::exists(slot_file(0)));
   EXPECT_EQ(std::distance(fs::directory_iterator(o.paths[0]), {}), 1);
-  expect_step(*Store::open(o, layout, nullptr), layout, 1);
-  expect_step(*Store::open_read_only(o.run_dir, layout, nullptr), layout, 1);
+  expect_step(*Store::open(o, layout, nullptr), 1);
+  expect_step(*Store::open_read_only(o.run_dir, layout, nullptr), 1);
   // Moved: found by its name.
   StoreOptions moved = o;
   moved.paths = {scratch.path() / "other"};
@@ -226,11 +226,11 @@ TEST_F(StoreTest, SlotFilesUnderAStoragePath) {
   fs::rename(data, moved.paths[0] / data.filename());
   {
     OpenReport report;
-    expect_step(*Store::open(moved, layout, &report), layout, 1);
+    expect_step(*Store::open(moved, layout, &report), 1);
     EXPECT_TRUE(report.notes.empty());
   }
   EXPECT_TRUE(fs::exists(moved.paths[0] / data.filename()));
-  expect_step(*Store::open_read_only(o.run_dir, layout, nullptr, moved.paths), layout, 1);
+  expect_step(*Store::open_read_only(o.run_dir, layout, nullptr, moved.paths), 1);
   expect_error(ErrorKind::disk, {"gone", data.string()},
                [&] { Store::open_read_only(o.run_dir, layout, nullptr); });
   expect_error(ErrorKind::disk, {"gone", data.string()}, [&] { Store::open(o, layout, nullptr); });

@@ -8,8 +8,9 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
-#include <random>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "offload/store.h"
 #include "offload/store_lock.h"
 #include "offload/store_slot_file.h"
+#include "offload/thread_ranks.h"
 
 namespace sluice::offload::test {
 
@@ -62,8 +64,8 @@ inline ModelDesc small_model(const ModelOptions& o = {}) {
   return model;
 }
 
-inline Layout small_layout(Schema schema = Schema::bf16, const ModelOptions& o = {}) {
-  return {small_model(o), schema, kLeafElements};
+inline Layout small_layout(Schema schema = Schema::bf16, const ModelOptions& o = {}, uint32_t world = 1) {
+  return {small_model(o), schema, kLeafElements, world};
 }
 
 inline StepMeta meta_of(uint64_t step) {
@@ -75,21 +77,29 @@ inline StepMeta meta_of(uint64_t step) {
           .lr = 0.5 / static_cast<double>(step + 1)};
 }
 
-// The bytes of an extent after `step`; of step 0, the state that CREATE leaves (m and v zero). `version`
-// tells apart attempts at the same step. Frozen extents never change. The padding of a tile is zero.
+inline uint64_t mix(uint64_t x) {  // splitmix64
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+  x = (x ^ x >> 27) * 0x94d049bb133111eb;
+  return x ^ x >> 31;
+}
+
+// The bytes of an extent after `step`; of step 0, the state that CREATE leaves (m and v zero). A function of the element, however the
+// segment is cut. `version` tells apart attempts at the same step. Frozen extents never change. The padding of a tile is zero.
 inline std::vector<std::byte> extent_content(const Layout& layout, uint32_t tile, Part part, uint64_t step,
                                              uint64_t version = 0) {
   const Tile& t = layout.tiles()[tile];
-  std::mt19937_64 random(((step + 1) * 1000003 + version) * 1009 + tile * 2 + static_cast<uint64_t>(part));
-  if (!t.trainable) random.seed(tile);
+  const uint64_t seed = t.trainable ? mix(mix(step) + version) : 0;
   std::vector<std::byte> bytes;
+  uint64_t which = static_cast<uint64_t>(part) * 8;
   for (const ExtentField& field : extent_fields(layout.schema(), part)) {
     const size_t begin = bytes.size();
     bytes.resize(begin + t.padded * field.bytes);
+    const uint64_t stream = mix(seed + (t.block * 2 + t.trainable) * 100 + which++);
     if (step == 0 && part == Part::state && std::string(field.name) != "lo") continue;
-    for (size_t i = 0; i < t.count * field.bytes; i += 8) {
-      const uint64_t word = random();
-      std::memcpy(bytes.data() + begin + i, &word, 8);
+    for (size_t i = 0; i < t.count; ++i) {
+      const uint64_t word = mix(stream + t.first + i);
+      std::memcpy(bytes.data() + begin + i * field.bytes, &word, field.bytes);
     }
   }
   return bytes;
@@ -106,9 +116,14 @@ inline Store::Fill initial_fill(const Layout& layout) {
   };
 }
 
-inline void write_extents(Store& store, const Layout& layout, uint64_t step, uint64_t version = 0) {
+inline bool is_own(const Tile& tile, const Ranks& ranks) {
+  return tile.shard == static_cast<uint32_t>(ranks.rank());
+}
+
+inline void write_extents(Store& store, const Layout& layout, uint64_t step, uint64_t version = 0,
+                          const Ranks& ranks = single_rank()) {
   for (uint32_t i = 0; i < layout.tiles().size(); ++i) {
-    if (!layout.tiles()[i].trainable) continue;
+    if (!layout.tiles()[i].trainable || !is_own(layout.tiles()[i], ranks)) continue;
     for (const Part part : {Part::weights, Part::state}) {
       const auto content = extent_content(layout, i, part, step, version);
       const Extent extent = store.extent(store.target(), i, part);
@@ -118,21 +133,24 @@ inline void write_extents(Store& store, const Layout& layout, uint64_t step, uin
   }
 }
 
-inline void train_step(Store& store, const Layout& layout, uint64_t step, uint64_t version = 0) {
+inline void train_step(Store& store, const Layout& layout, uint64_t step, uint64_t version = 0,
+                       const Ranks& ranks = single_rank()) {
   store.begin_writes();
-  write_extents(store, layout, step, version);
+  write_extents(store, layout, step, version, ranks);
   store.prepare(meta_of(step));
   store.publish();
 }
 
-// The published generation holds exactly the bytes of `content_step` and the meta of a step.
-inline void expect_state(Store& store, const Layout& layout, uint64_t content_step, const StepMeta& meta,
-                         uint64_t version = 0) {
+// The published generation holds exactly the bytes of `content_step` and the meta of a step. rank: only its shard.
+inline void expect_state(Store& store, uint64_t content_step, const StepMeta& meta, uint64_t version = 0,
+                         std::optional<int> rank = std::nullopt) {
+  const Layout& layout = store.layout();
   EXPECT_EQ(store.meta(), meta) << "step " << store.meta().step;
   store.verify();
   for (uint32_t i = 0; i < layout.tiles().size(); ++i)
     for (const Part part : {Part::weights, Part::state}) {
       if (part == Part::state && !layout.tiles()[i].trainable) continue;
+      if (rank && layout.tiles()[i].shard != static_cast<uint32_t>(*rank)) continue;
       const Extent extent = store.extent(store.published(), i, part);
       std::vector<std::byte> bytes(extent.bytes);
       extent.file->read_at(extent.offset, bytes);
@@ -142,8 +160,35 @@ inline void expect_state(Store& store, const Layout& layout, uint64_t content_st
                 hash_extent(layout.schema(), part, layout.tiles()[i], bytes));
     }
 }
-inline void expect_step(Store& store, const Layout& layout, uint64_t step) {
-  expect_state(store, layout, step, meta_of(step));
+inline void expect_step(Store& store, uint64_t step) {
+  expect_state(store, step, meta_of(step));
+}
+
+// Runs `body` on each rank; one rank on this thread. Returns what each threw.
+inline std::vector<std::exception_ptr> on_ranks(int world, const std::function<void(Ranks&)>& body) {
+  if (world > 1) return run_thread_ranks(world, body);
+  try {
+    body(single_rank());
+    return {nullptr};
+  } catch (...) {
+    return {std::current_exception()};
+  }
+}
+
+// "" or "exit code: message".
+inline std::string error_text(const std::exception_ptr& error) {
+  try {
+    if (error) std::rethrow_exception(error);
+    return "";
+  } catch (const base::Error& e) {
+    return std::to_string(e.exit_code()) + ": " + e.what();
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+}
+
+inline void expect_no_errors(const std::vector<std::exception_ptr>& errors) {
+  for (size_t r = 0; r < errors.size(); ++r) EXPECT_EQ(error_text(errors[r]), "") << "rank " << r;
 }
 
 // Fails unless `action` throws an Error of this kind whose message has all the words.
@@ -219,6 +264,18 @@ class StoreTest : public ::testing::Test {
   std::unique_ptr<Store> open(OpenReport* report = nullptr) const {
     return Store::open(options(), layout, report);
   }
+
+  // The same on several ranks. failpoint: told the rank too.
+  using RankFailpoint = std::function<void(int rank, std::string_view name)>;
+  std::unique_ptr<Store> create(const StoreOptions& o, const Layout& l, Ranks& ranks) const {
+    return Store::create(o, l, meta_of(0), initial_fill(l), ranks);
+  }
+  static StoreOptions with_failpoint(StoreOptions o, const RankFailpoint& failpoint, const Ranks& ranks) {
+    if (failpoint) o.failpoint = [failpoint, rank = ranks.rank()](std::string_view name) { failpoint(rank, name); };
+    return o;
+  }
+  // What a process sees that reads the store of all ranks.
+  std::unique_ptr<Store> read(const StoreOptions& o) const { return Store::open_read_only(o.run_dir, layout, nullptr, o.paths); }
 
   const Scratch scratch{fast_folder()};
   const Layout layout = small_layout();

@@ -47,7 +47,7 @@ class KillTest : public StoreTest {
   void expect_whole(Store& store) const {
     const uint64_t step = store.meta().step;
     ASSERT_LE(step, 4u);
-    expect_state(store, layout, step == 2 ? 1 : step, meta_of(step));
+    expect_state(store, step == 2 ? 1 : step, meta_of(step));
   }
   StoreOptions with_path() const {
     StoreOptions o = options();
@@ -88,7 +88,7 @@ TEST_F(KillTest, AtEveryPointOfTheProtocol) {
     o.failpoint = nullptr;
     if (!Store::exists(o.run_dir)) {
       EXPECT_TRUE(passed[stop].starts_with("create.") && passed[stop] != "create.renamed");
-      expect_step(*create(o, layout), layout, 0);
+      expect_step(*create(o, layout), 0);
     }
     const auto store = Store::open(o, layout, nullptr);
     expect_whole(*store);
@@ -135,11 +135,11 @@ TEST_F(KillTest, TheEnvironmentNamesAPointForWholePrograms) {
     });
   };
   EXPECT_EQ(child("commit.record:2"), kKilled);
-  expect_state(*open(), layout, 3, meta_of(3));  // written, and only a power cut could lose it
+  expect_state(*open(), 3, meta_of(3));  // written, and only a power cut could lose it
   EXPECT_EQ(child("commit.prepared:2"), kKilled);
-  expect_state(*open(), layout, 1, meta_of(2));
+  expect_state(*open(), 1, meta_of(2));
   EXPECT_EQ(child("skip.record"), kKilled);
-  expect_state(*open(), layout, 1, meta_of(2));
+  expect_state(*open(), 1, meta_of(2));
   EXPECT_EQ(child("commit.record:50"), 0);
   setenv("SLUICE_FAILPOINT", "commit.recrod:1", 1);
   expect_error(ErrorKind::config, {"commit.recrod", "commit.record"}, [&] { open(); });
@@ -165,9 +165,9 @@ TEST_F(KillTest, DurableNoneIsRefusedOnceMarkedAndFineBefore) {
     ASSERT_EQ(run_child(run), kKilled);
     o.failpoint = nullptr;
     if (stop == "open.done")
-      expect_step(*Store::open(o, layout, nullptr), layout, 0);
+      expect_step(*Store::open(o, layout, nullptr), 0);
     else if (stop == "commit.record" || stop == "commit.done")
-      expect_step(*Store::open(o, layout, nullptr), layout, 1);
+      expect_step(*Store::open(o, layout, nullptr), 1);
     else
       expect_error(ErrorKind::disk, {"durable: none"}, [&] { Store::open(o, layout, nullptr); });
     fs::remove_all(o.run_dir);
@@ -225,7 +225,7 @@ TEST_F(KillTest, EveryNthOperationFails) {
       const auto store = open();
       const uint64_t step = store->meta().step;
       EXPECT_TRUE(step == before || step == before + 1) << step;
-      expect_state(*store, layout, std::min<uint64_t>(step, 2), meta_of(step));
+      expect_state(*store, std::min<uint64_t>(step, 2), meta_of(step));
     } else {
       EXPECT_EQ(before, 0u);
       EXPECT_FALSE(fs::exists(o.run_dir));

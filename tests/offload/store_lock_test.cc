@@ -72,7 +72,7 @@ TEST_F(StoreTest, ARunningStoreIsRefusedNamingItsHolder) {
   EXPECT_TRUE(snapshot(scratch.path()) == before);
   child.kill_now();
   child.wait_end();
-  expect_step(*open(), layout, 0);
+  expect_step(*open(), 0);
 }
 
 TEST_F(StoreTest, AnOpenerWaitsForTheLock) {
@@ -94,7 +94,7 @@ TEST_F(StoreTest, ReadersShareAndKeepWritersOut) {
   Child child([&] { return Store::open_read_only(options().run_dir, layout, nullptr); });
   ASSERT_TRUE(child.ok());
   const auto store = Store::open_read_only(options().run_dir, layout, nullptr);
-  expect_step(*store, layout, 0);
+  expect_step(*store, 0);
   expect_error(ErrorKind::disk, {"in use", std::to_string(child.pid())}, [&] { open(); });
   EXPECT_THROW(store->begin_writes(), base::Error);
 }
@@ -127,7 +127,7 @@ TEST_F(StoreTest, AStoreThatWasReplacedMeanwhileIsOpenedAnew) {
   });
   StoreOptions wait = options();
   wait.lock_seconds = 20;
-  expect_step(*Store::open(wait, layout, nullptr), layout, 2);
+  expect_step(*Store::open(wait, layout, nullptr), 2);
   replace.join();
 }
 

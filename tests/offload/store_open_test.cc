@@ -39,14 +39,14 @@ TEST_F(OpenTest, FallsBackToTheOtherRecordWhenTheNewestIsDamagedAndVerifies) {
   flip_byte(super(), record_offset(3) + 40);
   OpenReport report;
   auto store = open(&report);
-  expect_step(*store, layout, 1);
+  expect_step(*store, 1);
   EXPECT_TRUE(has_note(report, "it may have held step 2"));
   EXPECT_TRUE(has_note(report, "verified"));
   train_step(*store, layout, 2, 5);  // over the slot and the record that were lost
   store.reset();
   OpenReport again;
   store = open(&again);
-  expect_state(*store, layout, 2, meta_of(2), 5);
+  expect_state(*store, 2, meta_of(2), 5);
   EXPECT_TRUE(again.notes.empty());
 }
 
@@ -54,7 +54,7 @@ TEST_F(OpenTest, ADamagedOlderRecordCostsAVerification) {
   make_step_2();
   flip_byte(super(), record_offset(2) + 100);
   OpenReport report;
-  expect_step(*open(&report), layout, 2);
+  expect_step(*open(&report), 2);
   EXPECT_TRUE(has_note(report, "the other record is damaged"));
   EXPECT_TRUE(has_note(report, "verified"));
 }
@@ -65,7 +65,7 @@ TEST_F(OpenTest, ATornNewestRecordIsNotBelieved) {
   const Page older = read_page(super(), record_offset(2));
   std::copy(older.begin() + 512, older.end(), page.begin() + 512);
   write_page(super(), record_offset(3), page);
-  expect_step(*open(), layout, 1);
+  expect_step(*open(), 1);
 }
 
 // Without the verification this would present the step whose record is gone, over data that the next step had
@@ -140,11 +140,11 @@ TEST_F(OpenTest, RecordOfAnotherStoreOrInTheWrongPlaceDoesNotCount) {
   foreign.seq = 4;
   foreign.uuid[0] ^= std::byte{1};
   write_page(super(), record_offset(4), encode_record(foreign));
-  expect_step(*open(), layout, 2);
+  expect_step(*open(), 2);
   foreign = record;
   foreign.seq = 5;  // odd, but at the even place
   write_page(super(), record_offset(4), encode_record(foreign));
-  expect_step(*open(), layout, 2);
+  expect_step(*open(), 2);
 }
 
 TEST_F(OpenTest, HeaderTableAndRecordMustAgree) {
@@ -192,7 +192,7 @@ TEST_F(OpenTest, AFlippedBitInAnyExtentIsFoundByVerifyAndNamed) {
       expect_error(ErrorKind::disk, {offset}, [&] { open()->verify(); });
       flip_byte(slot_file(0), at);
     }
-  expect_step(*open(), layout, 2);
+  expect_step(*open(), 2);
 }
 
 TEST_F(OpenTest, DamageToTheBaseFileIsFound) {
@@ -217,7 +217,7 @@ TEST_F(OpenTest, AfterARestartOfTheMachineTheSlotIsVerified) {
   header.boot_id = "00000000-0000-0000-0000-000000000000";
   write_page(slot_file(0), 0, encode_header(header));
   OpenReport report;
-  expect_step(*open(&report), layout, 2);
+  expect_step(*open(&report), 2);
   EXPECT_TRUE(has_note(report, "started again"));
   flip_byte(slot_file(0), kDataAlign);
   expect_refused(ErrorKind::disk, {"weights", "embed"});
@@ -280,7 +280,7 @@ TEST_F(OpenTest, ClearsWhatAnInterruptedCreationLeft) {
   fs::create_directories(options().run_dir / "store.tmp");
   std::ofstream(options().run_dir / "store.tmp/layout.json") << "{";
   OpenReport report;
-  expect_step(*open(&report), layout, 2);
+  expect_step(*open(&report), 2);
   EXPECT_TRUE(has_note(report, "store.tmp"));
   EXPECT_FALSE(fs::exists(options().run_dir / "store.tmp"));
 }
@@ -298,7 +298,7 @@ TEST_F(OpenTest, LeftoversNeverTakeForeignFolders) {
   fs::create_directories(tmp);
   std::ofstream(tmp / "layout.json") << text.replace(text.find(none), none.size(),
                                                      "\"drives\":[\"" + precious.string() + "\"]");
-  expect_step(*open(), layout, 2);
+  expect_step(*open(), 2);
   EXPECT_FALSE(fs::exists(tmp));
   EXPECT_TRUE(fs::exists(precious / "inside"));
 }
@@ -315,7 +315,7 @@ TEST_F(OpenTest, AFailedCreationLeavesNothing) {
     });
   });
   EXPECT_TRUE(snapshot(scratch.path()) == before);
-  expect_step(*create(o, layout), layout, 0);
+  expect_step(*create(o, layout), 0);
 }
 
 TEST_F(OpenTest, AFullDiskIsRefusedBeforeAnythingIsWritten) {

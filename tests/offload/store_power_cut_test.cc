@@ -52,17 +52,17 @@ class PowerCutTest : public StoreTest {
     while (reported < recorded.reported.size() && recorded.reported[reported] <= cut) ++reported;
     if (!Store::exists(o.run_dir)) {
       EXPECT_EQ(reported, 0u);
-      expect_step(*create(o, layout), layout, 0);
+      expect_step(*create(o, layout), 0);
       return;
     }
     auto store = Store::open(o, layout, nullptr);
     const uint64_t step = store->meta().step;
     EXPECT_TRUE(step + 1 == reported || step == reported)
         << "at step " << step << ", reported " << reported << " states";
-    expect_state(*store, layout, step == kSkipped ? kSkipped - 1 : step, meta_of(step));
+    expect_state(*store, step == kSkipped ? kSkipped - 1 : step, meta_of(step));
     train_step(*store, layout, step + 1, 1);
     store.reset();
-    expect_state(*Store::open(o, layout, nullptr), layout, step + 1, meta_of(step + 1), 1);
+    expect_state(*Store::open(o, layout, nullptr), step + 1, meta_of(step + 1), 1);
   }
 };
 
@@ -111,7 +111,7 @@ TEST_F(PowerCutTest, AfterAKillBeforeTheFlushOfARecord) {
       recorder.materialise(cut, seed, target.path());
       o.run_dir = target.path() / "run";
       o.observer = nullptr;
-      expect_step(*Store::open(o, layout, nullptr), layout, 2);
+      expect_step(*Store::open(o, layout, nullptr), 2);
     }
 }
 
@@ -143,7 +143,7 @@ TEST_F(PowerCutTest, AgainDuringRecovery) {
       again.materialise(again.events(), seed, second.path());
       StoreOptions p = options();
       p.run_dir = second.path() / "run";
-      expect_state(*Store::open(p, layout, nullptr), layout, content, meta_of(shown));
+      expect_state(*Store::open(p, layout, nullptr), content, meta_of(shown));
     }
   }
 }

@@ -1,0 +1,452 @@
+// One store of several ranks, and of several drives: who writes what, who waits for whom, whose error is everybody's.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <fstream>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "store_fixture.h"
+
+namespace sluice::offload::test {
+namespace {
+
+using base::ErrorKind;
+
+class RanksStoreTest : public StoreTest {
+ protected:
+  static Layout layout_of(int world, const ModelOptions& o = {.rows = 1500}) {
+    return small_layout(Schema::bf16, o, static_cast<uint32_t>(world));
+  }
+  // A store at `steps` that has been closed.
+  void make(const StoreOptions& o, const Layout& l, uint64_t steps = 2) const {
+    expect_no_errors(on_ranks(static_cast<int>(l.world()), [&](Ranks& ranks) {
+      const auto store = create(o, l, ranks);
+      for (uint64_t step = 1; step <= steps; ++step) train_step(*store, l, step, 0, ranks);
+    }));
+  }
+  std::vector<std::exception_ptr> open_all(const StoreOptions& o, const Layout& l) const {
+    return on_ranks(static_cast<int>(l.world()), [&](Ranks& ranks) { Store::open(o, l, nullptr, ranks); });
+  }
+  std::unique_ptr<Store> read_all(const StoreOptions& o) const {
+    return Store::open_read_only(o.run_dir, layout_of(1), nullptr, o.paths);
+  }
+  StoreOptions on_drives(int count) const {
+    StoreOptions o = options();
+    for (int d = 0; d < count; ++d) {
+      o.paths.push_back(scratch.path() / ("nvme" + std::to_string(d)));
+      fs::create_directories(o.paths.back());
+    }
+    return o;
+  }
+  fs::path file(int rank, int slot) const {
+    return store_dir() / slot_file_name(static_cast<uint32_t>(rank), 0, static_cast<uint32_t>(slot));
+  }
+};
+
+TEST_F(RanksStoreTest, CommitsOverRanksAndIsReadAsOne) {
+  for (const int world : {1, 2, 3, 5})
+    for (const bool freeze : {false, true}) {
+      SCOPED_TRACE(world);
+      StoreOptions o = options();
+      o.run_dir /= std::to_string(world) + (freeze ? "f" : "");
+      const Layout l = layout_of(world, {.rows = 1500, .freeze_norm = freeze, .freeze_embedding = freeze});
+      expect_no_errors(on_ranks(world, [&](Ranks& ranks) {
+        auto store = create(o, l, ranks);
+        expect_state(*store, 0, meta_of(0), 0, ranks.rank());
+        for (uint64_t step = 1; step <= 3; ++step) train_step(*store, l, step, 0, ranks);
+        store->begin_writes();
+        write_extents(*store, l, 4, 0, ranks);
+        store->skip(meta_of(4));
+        store->close(meta_of(4));
+        store.reset();
+        OpenReport report;
+        store = Store::open(o, l, &report, ranks);
+        EXPECT_TRUE(report.notes.empty());
+        EXPECT_EQ(report.meta, meta_of(4));
+        expect_state(*store, 3, meta_of(4), 0, ranks.rank());
+        train_step(*store, l, 5, 0, ranks);
+        EXPECT_EQ(store->generation(), 6u);
+      }));
+      const auto store = Store::open_read_only(o.run_dir, layout_of(1, {.rows = 1500, .freeze_norm = freeze, .freeze_embedding = freeze}), nullptr);
+      EXPECT_EQ(store->layout().world(), l.world());
+      expect_step(*store, 5);
+    }
+}
+
+TEST_F(RanksStoreTest, ARankHasItsOwnFilesAndOnlyThose) {
+  const Layout l = layout_of(3);
+  make(options(), l, 1);
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(store_dir())) names.insert(entry.path().filename());
+  EXPECT_EQ(names, (std::set<std::string>{"SUPER", "layout.json", "holder", "r000.d0.s0", "r000.d0.s1", "r001.d0.s0", "r001.d0.s1",
+                                          "r002.d0.s0", "r002.d0.s1"}));
+  expect_no_errors(on_ranks(3, [&](Ranks& ranks) {
+    const auto store = Store::open(options(), l, nullptr, ranks);
+    EXPECT_EQ(store->files().size(), 2u);
+    store->begin_writes();
+    for (uint32_t i = 0; i < l.tiles().size(); ++i) {
+      if (is_own(l.tiles()[i], ranks)) {
+        EXPECT_EQ(store->extent(0, i, Part::state).file->path(), file(ranks.rank(), 0));
+        continue;
+      }
+      expect_error(ErrorKind::bug, {"of rank " + std::to_string(l.tiles()[i].shard)}, [&] { store->extent(0, i, Part::weights); });
+      expect_error(ErrorKind::bug, {"of rank"}, [&] { store->set_hash(i, Part::weights, 1); });
+      expect_error(ErrorKind::bug, {"of rank"}, [&] { store->hash(store->published(), i, Part::weights); });
+    }
+  }));
+}
+
+TEST_F(RanksStoreTest, MoreRanksThanTiles) {
+  const Layout l = layout_of(40, {.rows = 20});
+  make(options(), l, 2);
+  expect_no_errors(open_all(options(), l));
+  expect_step(*Store::open_read_only(options().run_dir, layout_of(1, {.rows = 20}), nullptr), 2);
+}
+
+TEST_F(RanksStoreTest, ExtentsAreDealtOverDrivesEvenly) {
+  const StoreOptions o = on_drives(3);
+  for (const int world : {1, 2}) {
+    const Layout l = layout_of(world, {.rows = 6000});
+    make(o, l);
+    const StoreGeometry geometry(l, {1, 1, 1});
+    const auto store = Store::open_read_only(o.run_dir, layout_of(1, {.rows = 6000}), nullptr);
+    expect_step(*store, 2);
+    std::map<uint32_t, uint64_t> bytes;
+    for (uint32_t i = 0; i < l.tiles().size(); ++i)
+      for (const Part part : {Part::weights, Part::state}) {
+        const Extent extent = store->extent(0, i, part);
+        bytes[extent.drive] += extent.bytes;
+        EXPECT_EQ(extent.file->path().parent_path().parent_path(), o.paths[extent.drive]);
+        EXPECT_EQ(extent.file->path().filename(), slot_file_name(l.tiles()[i].shard, extent.drive, 0));
+      }
+    uint64_t largest = 0;
+    for (const Tile& tile : l.tiles()) largest = std::max(largest, extent_bytes(l.schema(), Part::state, tile));
+    for (const auto& [drive, sum] : bytes) EXPECT_LE(sum, bytes[0] + l.world() * largest) << drive;
+    for (const auto& [drive, sum] : bytes) EXPECT_GE(sum + l.world() * largest, bytes[0]) << drive;
+    fs::remove_all(o.run_dir);
+    for (const fs::path& path : o.paths) fs::remove_all(path), fs::create_directory(path);
+  }
+}
+
+TEST_F(RanksStoreTest, SharesOfDrivesAreKeptInProportion) {
+  const Layout l = layout_of(1, {.rows = 60000});
+  const StoreGeometry geometry(l, {3, 1});
+  const double ratio = static_cast<double>(geometry.slot(0, 0).file_bytes) / static_cast<double>(geometry.slot(0, 1).file_bytes);
+  EXPECT_NEAR(ratio, 3, 0.2);
+}
+
+TEST_F(RanksStoreTest, DrivesMayChangePlacesAndFoldersMayMove) {
+  StoreOptions o = on_drives(2);
+  const Layout l = layout_of(2);
+  make(o, l);
+  const auto opens_as_it_is = [&] {
+    expect_no_errors(on_ranks(2, [&](Ranks& ranks) {
+      OpenReport report;
+      expect_state(*Store::open(o, l, &report, ranks), 2, meta_of(2), 0, ranks.rank());
+      EXPECT_TRUE(report.notes.empty());
+    }));
+  };
+  std::swap(o.paths[0], o.paths[1]);
+  opens_as_it_is();
+  const fs::path data = fs::directory_iterator(o.paths[0])->path(), moved = scratch.path() / "moved";
+  fs::create_directory(moved);
+  fs::rename(data, moved / data.filename());
+  o.paths[0] = moved;
+  opens_as_it_is();
+  expect_step(*read_all(o), 2);
+  o.paths[0] = o.paths[1] / ".";
+  for (const auto& error : open_all(o, l)) EXPECT_NE(error_text(error), "");
+  o.run_dir /= "other";
+  expect_error(ErrorKind::config, {"twice"}, [&] { create(o, layout_of(1)); });
+}
+
+// In every rank in turn: before its part is durable, and with it durable.
+TEST_F(RanksStoreTest, ARankThatCannotPrepareKeepsAllFromPublishing) {
+  for (const int bad : {0, 1, 2})
+    for (const std::string point : {"commit.begin", "commit.table", "commit.prepared"}) {
+      SCOPED_TRACE(point + " of rank " + std::to_string(bad));
+      const Layout l = layout_of(3);
+      std::atomic<bool> armed{false};
+      const auto errors = on_ranks(3, [&](Ranks& ranks) {
+        const auto store = create(with_failpoint(options(), [&](int rank, std::string_view name) {
+          if (armed && rank == bad && name == point) base::fail(ErrorKind::disk, "the drive is gone");
+        }, ranks), l, ranks);
+        train_step(*store, l, 1, 0, ranks);
+        armed = true;
+        try {
+          train_step(*store, l, 2, 0, ranks);
+        } catch (...) {
+          for (int i = 0; i < 2; ++i) expect_error(ErrorKind::disk, {"earlier change"}, [&] { store->begin_writes(); });
+          throw;
+        }
+      });
+      for (int r = 0; r < 3; ++r)
+        EXPECT_EQ(error_text(errors[static_cast<size_t>(r)]),
+                  r == bad ? "7: the drive is gone" : "9: rank " + std::to_string(bad) + " failed: the drive is gone");
+      expect_step(*read_all(options()), 1);
+      expect_no_errors(on_ranks(3, [&](Ranks& ranks) { train_step(*Store::open(options(), l, nullptr, ranks), l, 2, 1, ranks); }));
+      expect_state(*read_all(options()), 2, meta_of(2), 1);
+      fs::remove_all(options().run_dir);
+    }
+}
+
+TEST_F(RanksStoreTest, WhenTheRecordCannotBeWrittenAllRanksStop) {
+  const Layout l = layout_of(2);
+  std::atomic<bool> armed{false};
+  const auto errors = on_ranks(2, [&](Ranks& ranks) {
+    const auto store = create(with_failpoint(options(), [&](int, std::string_view name) {
+      if (armed && name == "commit.record") base::fail(ErrorKind::disk, "no record");
+    }, ranks), l, ranks);
+    train_step(*store, l, 1, 0, ranks);
+    armed = true;
+    train_step(*store, l, 2, 0, ranks);
+  });
+  EXPECT_EQ(error_text(errors[0]), "7: no record");
+  EXPECT_EQ(error_text(errors[1]), "9: rank 0 failed: no record");
+}
+
+TEST_F(RanksStoreTest, RanksAtDifferentStepsDoNotCommit) {
+  const Layout l = layout_of(2);
+  const auto commit = [&](const std::function<void(Store&, Ranks&)>& last) {
+    const auto errors = on_ranks(2, [&](Ranks& ranks) {
+      const auto store = create(options(), l, ranks);
+      train_step(*store, l, 1, 0, ranks);
+      store->begin_writes();
+      write_extents(*store, l, 2, 0, ranks);
+      last(*store, ranks);
+    });
+    for (const auto& error : errors) EXPECT_TRUE(error_text(error).starts_with("1: ")) << error_text(error);
+    expect_step(*read_all(options()), 1);
+    fs::remove_all(options().run_dir);
+  };
+  commit([](Store& store, Ranks& ranks) {
+    store.prepare(meta_of(2 + static_cast<uint64_t>(ranks.rank())));
+    store.publish();
+  });
+  commit([](Store& store, Ranks& ranks) {
+    if (ranks.rank() == 0) return store.skip(meta_of(2));
+    store.prepare(meta_of(2));
+    store.publish();
+  });
+}
+
+TEST_F(RanksStoreTest, DamageInTheFilesOfAnyRankRefusesAll) {
+  const Layout l = layout_of(3);
+  make(options(), l);  // step 2 in slot 0
+  const auto refused = [&](int rank, const std::vector<std::string>& words) {
+    const auto before = snapshot(scratch.path());
+    const auto errors = open_all(options(), l);
+    for (int r = 0; r < 3; ++r) {
+      const std::string text = error_text(errors[static_cast<size_t>(r)]);
+      EXPECT_TRUE(text.starts_with(r == rank || rank < 0 ? "7: " : "9: rank " + std::to_string(rank) + " failed: ")) << text;
+      for (const std::string& word : words) EXPECT_NE(text.find(word), std::string::npos) << text;
+    }
+    EXPECT_TRUE(snapshot(scratch.path()) == before);
+    for (const std::string& word : words) expect_error(ErrorKind::disk, {word}, [&] { read_all(options()); });
+  };
+  flip_byte(file(2, 0), 60);
+  refused(2, {"r002.d0.s0", "header is damaged"});
+  flip_byte(file(2, 0), 60);
+  flip_byte(file(1, 0), kTableAt);
+  refused(1, {"r001.d0.s0", "table"});
+  flip_byte(file(1, 0), kTableAt);
+  fs::rename(file(1, 1), scratch.path() / "away");
+  refused(1, {"r001.d0.s1", "missing"});
+  fs::rename(scratch.path() / "away", file(1, 1));
+
+  // The whole file is of another step of the same store, though its header says the right generation: only the root tells.
+  SlotHeader header;
+  ASSERT_EQ(decode_header(read_page(file(1, 0), 0), &header), PageState::valid);
+  const uint64_t generation = header.gen;
+  fs::copy_file(file(1, 1), file(1, 0), fs::copy_options::overwrite_existing);
+  ASSERT_EQ(decode_header(read_page(file(1, 0), 0), &header), PageState::valid);
+  header.slot = 0;
+  header.gen = generation;
+  write_page(file(1, 0), 0, encode_header(header));
+  refused(-1, {"not the one that was published", "3 files"});
+}
+
+TEST_F(RanksStoreTest, BitsOfEveryRankAreVerified) {
+  const Layout l = layout_of(2);
+  make(options(), l);
+  StoreOptions o = options();
+  o.verify_on_open = true;
+  flip_byte(file(1, 0), kDataAlign + 5);
+  const auto errors = open_all(o, l);
+  EXPECT_TRUE(error_text(errors[0]).starts_with("9: rank 1 failed: ")) << error_text(errors[0]);
+  EXPECT_NE(error_text(errors[1]).find("r001.d0.s0"), std::string::npos) << error_text(errors[1]);
+  flip_byte(file(1, 0), kDataAlign + 5);
+
+  // One machine of several was started again: all files are verified.
+  SlotHeader header;
+  ASSERT_EQ(decode_header(read_page(file(1, 0), 0), &header), PageState::valid);
+  header.boot_id = "other";
+  write_page(file(1, 0), 0, encode_header(header));
+  flip_byte(file(0, 0), kDataAlign + 5);
+  EXPECT_NE(error_text(open_all(options(), l)[0]).find("r000.d0.s0"), std::string::npos);
+}
+
+TEST_F(RanksStoreTest, RanksMustWantTheSame) {
+  const auto errors = on_ranks(2, [&](Ranks& ranks) {
+    StoreOptions o = options();
+    if (ranks.rank() == 1) o.model_digest = "d2";
+    create(o, layout_of(2), ranks);
+  });
+  for (const auto& error : errors) {
+    EXPECT_TRUE(error_text(error).starts_with("2: rank 1 was started with another config")) << error_text(error);
+  }
+  EXPECT_FALSE(fs::exists(options().run_dir));
+  for (const auto& error : on_ranks(2, [&](Ranks& ranks) { create(options(), layout_of(3), ranks); }))
+    EXPECT_NE(error_text(error).find("another number of ranks"), std::string::npos);
+}
+
+TEST_F(RanksStoreTest, RecordAndLayoutMustAgreeOnTheNumberOfRanks) {
+  const Layout l = layout_of(2);
+  make(options(), l);
+  Record record;
+  ASSERT_EQ(decode_record(read_page(super(), record_offset(3)), &record), PageState::valid);
+  EXPECT_EQ(record.world, 2u);
+  record.world = 3;
+  write_page(super(), record_offset(3), encode_record(record));
+  for (const auto& error : open_all(options(), l)) EXPECT_NE(error_text(error).find("disagree"), std::string::npos);
+}
+
+// A rank of the last job still holds its file, and may still be publishing: the record is read only after all locks are held.
+TEST_F(RanksStoreTest, NobodyGoesOnBeforeAllLocksAreHeld) {
+  const Layout l = layout_of(2);
+  make(options(), l);
+  StoreOptions o = options();
+  o.lock_seconds = 20;
+  auto held = std::make_unique<io::File>(io::File::open(file(1, 1), io::OpenMode::read_write));
+  ASSERT_TRUE(held->try_lock(io::LockMode::exclusive));
+  std::thread last_job([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(150));
+    Record record;
+    ASSERT_EQ(decode_record(read_page(super(), record_offset(3)), &record), PageState::valid);
+    ++record.seq;
+    record.meta = meta_of(3);
+    write_page(super(), record_offset(record.seq), encode_record(record));
+    held.reset();
+  });
+  expect_no_errors(on_ranks(2, [&](Ranks& ranks) {
+    const auto store = Store::open(o, l, nullptr, ranks);
+    EXPECT_EQ(store->meta(), meta_of(3));
+  }));
+  last_job.join();
+}
+
+TEST_F(RanksStoreTest, EveryFileOfEveryRankIsLocked) {
+  const Layout l = layout_of(2);
+  make(options(), l, 1);
+  for (const int rank : {0, 1})
+    for (const int slot : {0, 1}) {
+      const io::File held = io::File::open(file(rank, slot), io::OpenMode::read_write);
+      ASSERT_TRUE(held.try_lock(io::LockMode::shared));
+      for (const auto& error : open_all(options(), l))
+        EXPECT_NE(error_text(error).find(file(rank, slot).filename()), std::string::npos) << error_text(error);
+    }
+  // A job of fewer ranks locks them too.
+  const io::File held = io::File::open(file(1, 1), io::OpenMode::read_write);
+  ASSERT_TRUE(held.try_lock(io::LockMode::shared));
+  expect_error(ErrorKind::disk, {"r001.d0.s1"}, [&] { Store::open(options(), layout_of(1), nullptr); });
+}
+
+TEST_F(RanksStoreTest, AFailedCreationOfOneRankLeavesNothing) {
+  const Layout l = layout_of(3);
+  const StoreOptions o = on_drives(2);
+  const auto before = snapshot(scratch.path());
+  const auto errors = on_ranks(3, [&](Ranks& ranks) {
+    Store::create(o, l, meta_of(0), [&](const Tile&, std::span<std::byte>, std::span<std::byte>) {
+      if (ranks.rank() == 2) base::fail(ErrorKind::model, "shard 2 is torn");
+    }, ranks);
+  });
+  EXPECT_EQ(error_text(errors[2]), "4: shard 2 is torn");
+  EXPECT_EQ(error_text(errors[0]), "9: rank 2 failed: shard 2 is torn");
+  EXPECT_TRUE(snapshot(scratch.path()) == before);
+}
+
+// A rank that dies cannot agree to anything. What it leaves is cleared by the next creation.
+TEST_F(RanksStoreTest, ACreationAfterOneThatLostARank) {
+  const Layout l = layout_of(3);
+  const StoreOptions o = on_drives(2);
+  std::mutex mutex;
+  const auto errors = on_ranks(3, [&](Ranks& ranks) {
+    class Dying final : public Ranks {
+     public:
+      explicit Dying(Ranks& inner) : inner_(inner) {}
+      int rank() const override { return inner_.rank(); }
+      int world() const override { return inner_.world(); }
+      std::vector<Bytes> gather(std::span<const std::byte> bytes, double seconds) override {
+        if (rank() == 1 && dead) throw std::runtime_error("dead");
+        return inner_.gather(bytes, seconds);
+      }
+      bool dead = false;
+
+     private:
+      Ranks& inner_;
+    } dying(ranks);
+    Store::create(o, l, meta_of(0), [&](const Tile&, std::span<std::byte>, std::span<std::byte>) { dying.dead = true; }, dying);
+  });
+  for (const auto& error : errors) EXPECT_NE(error_text(error), "");
+  EXPECT_FALSE(Store::exists(o.run_dir));
+  make(o, l);
+  expect_step(*read_all(o), 2);
+  for (const fs::path& path : o.paths) EXPECT_EQ(std::distance(fs::directory_iterator(path), {}), 1);
+}
+
+TEST_F(RanksStoreTest, WithOneSlotTheMarkOfAnyRankRefusesTheStore) {
+  StoreOptions o = options();
+  o.durable = Durable::none;
+  const Layout l = layout_of(3);
+  for (const int writer : {0, 1, 2}) {
+    make(o, l, 0);
+    expect_no_errors(on_ranks(3, [&](Ranks& ranks) {
+      const auto store = Store::open(o, l, nullptr, ranks);
+      if (ranks.rank() == writer) store->begin_writes();
+    }));
+    for (const auto& error : open_all(o, l)) EXPECT_NE(error_text(error).find("durable: none"), std::string::npos) << error_text(error);
+    fs::remove_all(o.run_dir);
+  }
+  // A clean exit takes the marks back, also when only some ranks had anything to write.
+  for (const int writers : {1, 2, 3}) {
+    make(o, l, 0);
+    expect_no_errors(on_ranks(3, [&](Ranks& ranks) {
+      const auto store = Store::open(o, l, nullptr, ranks);
+      if (ranks.rank() >= 3 - writers) {
+        store->begin_writes();
+        write_extents(*store, l, 0, 0, ranks);
+      }
+      store->close(meta_of(1));
+    }));
+    expect_no_errors(on_ranks(3, [&](Ranks& ranks) {
+      const auto store = Store::open(o, l, nullptr, ranks);
+      expect_state(*store, 0, meta_of(1), 0, ranks.rank());
+      store->close(meta_of(2));  // only a skipped step
+    }));
+    expect_state(*read_all(o), 0, meta_of(2));
+    fs::remove_all(o.run_dir);
+  }
+}
+
+TEST_F(RanksStoreTest, ALinkedTargetOfAnyRankIsNeverWritten) {
+  const Layout l = layout_of(2);
+  make(options(), l);
+  fs::create_hard_link(file(1, 1), scratch.path() / "copy");
+  const auto errors = on_ranks(2, [&](Ranks& ranks) { train_step(*Store::open(options(), l, nullptr, ranks), l, 3, 0, ranks); });
+  EXPECT_NE(error_text(errors[1]).find("2 names"), std::string::npos);
+  EXPECT_TRUE(error_text(errors[0]).starts_with("9: ")) << error_text(errors[0]);
+  expect_step(*read_all(options()), 2);
+}
+
+TEST_F(RanksStoreTest, ReadersNeedTheFilesOfAllRanks) {
+  make(options(), layout_of(3));
+  expect_step(*read_all(options()), 2);
+  fs::rename(file(2, 0), scratch.path() / "away");
+  expect_error(ErrorKind::disk, {"r002.d0.s0", "missing"}, [&] { read_all(options()); });
+}
+
+}  // namespace
+}  // namespace sluice::offload::test
