@@ -64,7 +64,7 @@ int run(int argc, char** argv) {
   app.footer(
       "\nA first run: sluice doctor, sluice prepare, sluice plan CONFIG, sluice train CONFIG, sluice export RUN_DIR OUT_DIR\n"
       "Exit codes: 0 done; 2 config or command line; 3 data; 4 model files; 5 host memory; 6 device memory; 7 disk or store;\n"
-      "8 loss or gradient not finite; 10 a goal is missed (plan); 75 stopped by a signal, go on with --resume auto; 1 an error of sluice itself");
+      "8 loss or gradient not finite; 9 another rank failed; 10 a goal is missed (plan); 75 stopped by a signal, go on with --resume auto; 1 an error of sluice itself");
   app.require_subcommand(1);
   sluice::apps::Context context;
   sluice::apps::add_commands(app, context);

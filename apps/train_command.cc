@@ -10,6 +10,7 @@
 #include "apps/memory_report.h"
 #include "apps/overlap_choice.h"
 #include "apps/planned_run.h"
+#include "apps/ranks.h"
 #include "apps/run_dir.h"
 #include "apps/run_recorder.h"
 #include "apps/training_options.h"
@@ -27,6 +28,7 @@ using base::ErrorKind;
 struct Options : ConfigOptions {
   std::string resume, trace;
   bool allow_change = false;
+  int nproc = 0;  // not given
 };
 
 // Settings that change bits must be those of the run; others may change freely.
@@ -153,6 +155,7 @@ std::optional<PlannedRun> plan_ahead(configs::RunConfig& config, engine::Trainer
 }
 
 int run_train(const Options& options) {
+  if (const RankStart ranks = start_ranks(options.nproc); ranks.exit_code) return *ranks.exit_code;
   configs::RunConfig config = read(options);
   const RunDir run(config.run.dir);
   const bool exists = run.has_store();
@@ -196,6 +199,9 @@ void add_train(CLI::App& app, Context& context) {
                       "on with the run in it")
       ->type_name("auto|DIR");
   command->add_option("--trace", options->trace, "Write a Chrome trace of every operation (chrome://tracing, Perfetto)")->type_name("FILE");
+  command->add_option("--nproc", options->nproc, "Start so many ranks on this machine (not finished: 1 only)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024));
   command->add_flag("--allow-change", options->allow_change,
                     "Resume although numeric settings differ from the run's; its results will differ from an uninterrupted run");
 }

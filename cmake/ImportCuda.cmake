@@ -1,3 +1,4 @@
+# nccl::nccl, where SLUICE_HAS_NCCL
 # SLUICE_CUDA: AUTO (on when a CUDA 13 toolkit is found), ON (an error without one), OFF. The answer is SLUICE_HAS_CUDA.
 # torch::cuda  torch::cpu with LibTorch's CUDA libraries and the CUDA runtime
 set(SLUICE_CUDA AUTO CACHE STRING "Build the CUDA device: AUTO (when a CUDA 13 toolkit is found), ON or OFF")
@@ -5,6 +6,7 @@ set_property(CACHE SLUICE_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(SLUICE_CUDA_ARCHITECTURES "80-real;86-real;89-real;90;120" CACHE STRING
     "GPU architectures; one without -real also carries PTX, for GPUs that are newer")
 set(SLUICE_HAS_CUDA OFF)
+set(SLUICE_HAS_NCCL OFF)
 
 # Under a sanitizer the CUDA parts would need its own exceptions for the driver; their host logic is tested without them.
 if(SLUICE_CUDA STREQUAL "OFF" OR (SLUICE_CUDA STREQUAL "AUTO" AND SLUICE_SANITIZE))
@@ -42,3 +44,15 @@ add_library(torch::cuda INTERFACE IMPORTED)
 # No symbol of libtorch_cuda is named by us, but loading it registers the CUDA kernels: the linker must keep it.
 target_link_options(torch::cuda INTERFACE -Wl,--no-as-needed)
 target_link_libraries(torch::cuda INTERFACE torch::torch_cuda torch::c10_cuda torch::cpu CUDA::cudart)
+
+# Ranks with a GPU each. The library is the one that LibTorch loads: the wheel's, or else the system's.
+file(GLOB _nccl_wheel ${SLUICE_VENV}/lib/python3*/site-packages/nvidia/nccl)
+find_path(SLUICE_NCCL_INCLUDE nccl.h HINTS ${_nccl_wheel}/include ${CUDAToolkit_INCLUDE_DIRS})
+find_library(SLUICE_NCCL_LIBRARY NAMES libnccl.so.2 nccl HINTS ${_nccl_wheel}/lib ${CUDAToolkit_LIBRARY_DIR})
+if(SLUICE_NCCL_INCLUDE AND SLUICE_NCCL_LIBRARY)
+  set(SLUICE_HAS_NCCL ON)
+  add_library(nccl::nccl SHARED IMPORTED)
+  set_target_properties(nccl::nccl PROPERTIES IMPORTED_LOCATION ${SLUICE_NCCL_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${SLUICE_NCCL_INCLUDE})
+else()
+  message(STATUS "No NCCL (nccl.h, libnccl.so.2): building without ranks on CUDA devices")
+endif()

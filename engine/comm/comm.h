@@ -88,6 +88,7 @@ class Comm {
   // The same for a gather whose parts lie one behind the other and are equally large; for implementations that have something better.
   virtual bool gather_even(gpu::Stream&, const std::byte*, std::byte*, uint64_t bytes_per_rank) { return (void)bytes_per_rank, false; }
   const CommOptions& options() const { return options_; }
+  std::byte* staging() const { return staging_->data(); }  // of several ranks; staging_bytes()
   void add_seconds(double seconds);
 
  private:

@@ -91,11 +91,20 @@ void Control::check() const {
   if (const auto failed = failure()) throw base::Error(ErrorKind::peer, describe(*failed, rank()));
 }
 
+void Control::blame(const Failure& guess) noexcept {
+  if (!impl_->service) return;
+  impl_->service->wait_for_failure(kReason);
+  fail(guess);
+}
+
+void Control::set_progress(uint64_t begun) noexcept {
+  if (impl_->service) impl_->service->set_progress(begun);
+}
+
+int Control::laggard() const { return impl_->service ? impl_->service->laggard() : -1; }
+
 void Control::throw_failure(const Failure& guess) {
-  if (impl_->service) {
-    impl_->service->wait_for_failure(kReason);
-    fail(guess);
-  }
+  blame(guess);
   check();
   throw base::Error(ErrorKind::peer, describe(guess, rank()));
 }

@@ -64,8 +64,15 @@ class Control {
   bool failed() const noexcept;
   std::optional<Failure> failure() const;
   void check() const;  // Error(peer) once any rank has failed
-  // Throws that error; waits for it a moment: a lost connection is noticed before its reason has come. Then `guess` is raised.
-  [[noreturn]] void throw_failure(const Failure& guess);
+  // For whoever notices that something is wrong with a rank: waits a moment, since a lost connection is noticed before its reason has come,
+  // and else raises `guess`. Never throws; the channel has failed after it.
+  void blame(const Failure& guess) noexcept;
+  [[noreturn]] void throw_failure(const Failure& guess);  // blame, then check
+
+  // How many collectives this rank's device has begun: travels with the heartbeats. laggard: a rank known to have begun fewer than this
+  // one, or -1; rank 0 knows all ranks, others know rank 0.
+  void set_progress(uint64_t begun) noexcept;
+  int laggard() const;
   // Called once when a rank fails (at once if one has), on a thread of the channel; must be quick. Removed with the handle.
   [[nodiscard]] std::shared_ptr<void> on_failure(std::function<void()> call);
 

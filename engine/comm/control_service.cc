@@ -131,6 +131,17 @@ void ControlService::wait_for_failure(double seconds) {
   changed_.wait_for(lock, duration<double>(seconds), [&] { return failure_.has_value(); });
 }
 
+void ControlService::set_progress(uint64_t begun) {
+  const std::lock_guard lock(mutex_);
+  progress_ = begun;
+}
+
+int ControlService::laggard() const {
+  const std::lock_guard lock(mutex_);
+  const auto least = std::min_element(links_.begin(), links_.end(), [](const Link& a, const Link& b) { return a.progress < b.progress; });
+  return least != links_.end() && least->progress < progress_ ? least->rank : -1;
+}
+
 bool ControlService::closed() const {
   const std::lock_guard lock(mutex_);
   return closed_;
@@ -171,7 +182,9 @@ void ControlService::loop() {
     poll_links(kTick);
     lock.lock();
     if (heartbeat.over()) {
-      put_all(Frame{});
+      Frame alive;
+      alive.header.sequence = progress_;
+      put_all(alive);
       heartbeat.reset();
     }
     for (Link& link : links_)
@@ -221,7 +234,8 @@ void ControlService::handle(Link& link, Frame frame) {
     case FrameKind::result: return finish(key, unpack(frame.payload, options_.world));
     case FrameKind::failure:
       return set_failure({frame.header.rank, static_cast<ErrorKind>(frame.header.exit_code), text_of(frame)});
-    default: return;  // alive
+    case FrameKind::alive: link.progress = frame.header.sequence; return;
+    default: return;
   }
 }
 

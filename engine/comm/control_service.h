@@ -29,6 +29,8 @@ class ControlService {
   // Until a failure is known, at most so long.
   void wait_for_failure(double seconds);
   bool closed() const;
+  void set_progress(uint64_t begun);
+  int laggard() const;
   std::shared_ptr<void> on_failure(std::function<void()> call);
 
  private:
@@ -36,6 +38,7 @@ class ControlService {
     int rank;
     FrameLink frames;
     Patience silence;
+    uint64_t progress = 0;
     bool gone = false;
   };
 
@@ -66,6 +69,7 @@ class ControlService {
   std::optional<Failure> failure_;
   std::vector<std::weak_ptr<std::function<void()>>> callbacks_;
   std::vector<std::weak_ptr<std::function<void()>>> due_;
+  uint64_t progress_ = 0;
   bool closed_ = false;
   bool stop_ = false;
   std::mutex calling_;  // held while callbacks run

@@ -59,7 +59,7 @@ class Session final : public MpiSession {
     MPI_Comm_rank(comm_, &rank_);
     MPI_Comm_size(comm_, &world_);
   }
-  // A finalisation waits for all ranks: not after a failure. The launcher cleans up what ends without.
+  // The launcher cleans up what ends without a finalisation.
   ~Session() override {
     if (!orderly_) return;
     MPI_Comm_free(&comm_);
@@ -69,7 +69,7 @@ class Session final : public MpiSession {
   int rank() const override { return rank_; }
   int world() const override { return world_; }
   MPI_Comm comm() const { return comm_; }
-  void set_orderly() { orderly_ = true; }
+  void set_orderly() override { orderly_ = true; }
 
   void arrange(ControlOptions& options) override {
     options.rank = rank_;

@@ -16,6 +16,8 @@ class MpiSession {
   virtual int world() const = 0;
   // Fills rank, world, and where rank 0 listens. Collective. Error(peer): a rank does not come.
   virtual void arrange(ControlOptions& options) = 0;
+  // All ranks are done: the destructor finalises MPI, which waits for all of them. Else it does not.
+  virtual void set_orderly() = 0;
 };
 
 // Error(config): built without MPI; a thread level below MPI_THREAD_SERIALIZED.

@@ -9,9 +9,9 @@
 #include <thread>
 #include <vector>
 
+#include "base/arena.h"
 #include "base/bf16.h"
 #include "base/error.h"
-#include "gpu/emulated_device.h"
 
 namespace sluice::comm {
 namespace {
@@ -66,23 +66,39 @@ uint64_t extent(const std::vector<Part>& parts) {
   return end + 5;
 }
 
+// Device memory with a host side to fill and read it by.
 struct Buffer {
-  Buffer(gpu::Device& device, const Bytes& bytes) : memory(device.allocate(std::max<size_t>(1, bytes.size()), "test")), size(bytes.size()) {
-    if (size > 0) std::memcpy(memory->data(), bytes.data(), size);
+  Buffer(RankContext& c, const Bytes& bytes)
+      : stream(c.stream),
+        size(bytes.size()),
+        host(std::max<size_t>(1, size), "test"),
+        registered(c.device.register_host(host.all())),
+        memory(c.device.allocate(std::max<size_t>(1, size), "test")) {
+    if (size > 0) std::memcpy(host.data(), bytes.data(), size);
+    stream.copy_in(data(), host.data(), size);
+    stream.synchronize();
   }
   std::byte* data() const { return memory->data(); }
-  Bytes bytes() const { return {data(), data() + size}; }
-  std::unique_ptr<gpu::DeviceBuffer> memory;
-  size_t size;
+  Bytes bytes() const {
+    stream.copy_out(host.data(), data(), size);
+    stream.synchronize();
+    return {host.data(), host.data() + size};
+  }
+  gpu::Stream& stream;
+  const size_t size;
+  const base::Arena host;
+  const std::unique_ptr<gpu::HostRegistration> registered;
+  const std::unique_ptr<gpu::DeviceBuffer> memory;
 };
 
 void check_gather(RankContext& c, const std::vector<Part>& parts, WireType type, bool in_place) {
   const uint64_t width = gpu::wire_bytes(type), count = extent(parts);
   const Part own = parts[static_cast<size_t>(c.rank())];
   const Bytes mine = content(c.rank(), count, type, 1);
-  const Buffer whole(c.device, mine), shard(c.device, Bytes(mine.begin() + static_cast<long>(own.first * width),
-                                                            mine.begin() + static_cast<long>((own.first + own.count) * width)));
-  if (!in_place) std::memset(whole.data() + own.first * width, 0xee, own.count * width);
+  const auto begin = mine.begin() + static_cast<long>(own.first * width), end = begin + static_cast<long>(own.count * width);
+  Bytes start = mine;
+  if (!in_place) std::fill_n(start.begin() + (begin - mine.begin()), own.count * width, std::byte{0xee});
+  const Buffer whole(c, start), shard(c, Bytes(begin, end));
   c.comm.all_gather(c.stream, in_place ? whole.data() + own.first * width : shard.data(), whole.data(), parts, type);
   c.stream.synchronize();
   Bytes expected = mine;
@@ -98,18 +114,20 @@ void check_reduce(RankContext& c, const std::vector<Part>& parts, WireType type,
   const uint64_t width = gpu::wire_bytes(type), count = extent(parts);
   const Part own = parts[static_cast<size_t>(c.rank())];
   const Bytes mine = content(c.rank(), count, type, 2);
-  const Buffer whole(c.device, mine), result(c.device, Bytes(own.count * gpu::wire_bytes(own_type)));
+  const Buffer whole(c, mine), result(c, Bytes(own.count * gpu::wire_bytes(own_type)));
   std::byte* to = in_place ? whole.data() + own.first * width : result.data();
   c.comm.reduce_scatter(c.stream, whole.data(), to, parts, type, own_type);
   c.stream.synchronize();
   std::vector<Bytes> all;
   for (int r = 0; r < c.world(); ++r) all.push_back(content(r, count, type, 2));
   Bytes rest = whole.bytes();
+  const Bytes sums = in_place ? Bytes(rest.begin() + static_cast<long>(own.first * width), rest.begin() + static_cast<long>((own.first + own.count) * width))
+                              : result.bytes();
   for (uint64_t i = 0; i < own.count; ++i) {
     float total = gpu::math::load(all[0].data(), type, own.first + i);
     for (int r = 1; r < c.world(); ++r) total += gpu::math::load(all[static_cast<size_t>(r)].data(), type, own.first + i);
     const uint16_t half = own_type == WireType::bf16 ? base::float_to_bf16(total) : gpu::math::to_half(total);
-    const bool same = own_type == WireType::fp32 ? std::memcmp(to + 4 * i, &total, 4) == 0 : std::memcmp(to + 2 * i, &half, 2) == 0;
+    const bool same = own_type == WireType::fp32 ? std::memcmp(sums.data() + 4 * i, &total, 4) == 0 : std::memcmp(sums.data() + 2 * i, &half, 2) == 0;
     expect(same, fmt::format("element {} of a reduction is something else", i));
   }
   if (in_place) std::copy_n(mine.begin() + static_cast<long>(own.first * width), own.count * width, rest.begin() + static_cast<long>(own.first * width));
@@ -178,7 +196,7 @@ void control(RankContext& c) {
 // Small gathers and reductions for `rounds`, or until somebody fails.
 void work(RankContext& c, int rounds = 1 << 30) {
   const auto parts = shapes(c.world())[0];
-  const Buffer whole(c.device, content(c.rank(), extent(parts), WireType::fp32, 3));
+  const Buffer whole(c, content(c.rank(), extent(parts), WireType::fp32, 3));
   std::byte* own = whole.data() + 4 * parts[static_cast<size_t>(c.rank())].first;
   for (int round = 0; round < rounds; ++round) {
     c.comm.reduce_scatter(c.stream, whole.data(), own, parts, WireType::fp32, WireType::fp32);
@@ -222,7 +240,7 @@ void patient(RankContext& c) {
 void mismatch(RankContext& c) {
   auto parts = shapes(c.world())[0];
   if (culprit(c)) parts[0].count -= 10;
-  const Buffer whole(c.device, content(c.rank(), extent(parts), WireType::fp32, 3));
+  const Buffer whole(c, content(c.rank(), extent(parts), WireType::fp32, 3));
   for (;;) {
     c.comm.all_gather(c.stream, whole.data() + 4 * parts[static_cast<size_t>(c.rank())].first, whole.data(), parts, WireType::fp32);
     c.stream.synchronize();
@@ -240,10 +258,10 @@ const std::map<std::string, std::function<void(RankContext&)>>& rank_bodies() {
   return bodies;
 }
 
-Outcome run_rank(const MakeComm& make, const std::string& body, uint64_t staging) {
+Outcome run_rank(const MakeDevice& make_device, const MakeComm& make_comm, const std::string& body) {
   try {
-    const auto device = gpu::make_plain_device({});
-    const auto comm = make({.device = device.get(), .staging = staging});
+    const auto device = make_device();
+    const auto comm = make_comm({.device = device.get(), .staging = 1024});  // many pieces
     const auto stream = device->create_stream("comm");
     RankContext context{*comm, *device, *stream};
     rank_bodies().at(body)(context);

@@ -9,7 +9,6 @@
 
 namespace sluice::comm {
 
-// A rank of the emulated device without LibTorch.
 struct RankContext {
   Comm& comm;
   gpu::Device& device;
@@ -24,6 +23,7 @@ struct Outcome {
   std::string text;
 };
 
+using MakeDevice = std::function<std::unique_ptr<gpu::Device>()>;
 using MakeComm = std::function<std::unique_ptr<Comm>(const CommOptions&)>;
 
 // A body ends with a closed Comm, or throws. By name, so that another program can be told which.
@@ -35,7 +35,7 @@ using MakeComm = std::function<std::unique_ptr<Comm>(const CommOptions&)>;
 const std::map<std::string, std::function<void(RankContext&)>>& rank_bodies();
 
 // A device, a stream, a Comm; then the body. Never throws.
-Outcome run_rank(const MakeComm& make, const std::string& body, uint64_t staging = 1024);
+Outcome run_rank(const MakeDevice& make_device, const MakeComm& make_comm, const std::string& body);
 
 // Seconds of the deadlines in these tests, and what a test may take beyond it on a busy machine.
 inline constexpr double kDeadline = 2, kSlack = 20;

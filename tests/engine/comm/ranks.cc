@@ -10,11 +10,15 @@
 
 #include "base/error.h"
 #include "engine/comm/local_group.h"
+#include "engine/comm/rank_launcher.h"
 #include "engine/comm/socket.h"
+#include "gpu/emulated_device.h"
 #include "tests/paths.h"
 
 namespace sluice::comm {
 namespace {
+
+std::unique_ptr<gpu::Device> plain_device() { return gpu::make_plain_device({}); }
 
 struct Child {
   pid_t pid;
@@ -40,7 +44,7 @@ std::vector<Outcome> run_threads(int world, const std::string& body, double dead
   std::vector<std::thread> threads;
   for (int rank = 0; rank < world; ++rank)
     threads.emplace_back([&, rank] {
-      outcomes[static_cast<size_t>(rank)] = run_rank([&](const CommOptions& options) { return group.join(rank, options); }, body);
+      outcomes[static_cast<size_t>(rank)] = run_rank(plain_device, [&](const CommOptions& options) { return group.join(rank, options); }, body);
     });
   for (auto& thread : threads) thread.join();
   return outcomes;
@@ -60,7 +64,7 @@ std::vector<Outcome> run_processes(int world, const std::string& body, double de
       if (control.rank == 0) control.listener = listener.release();
       else listener.close();
       const Outcome outcome =
-          run_rank([&](const CommOptions& options) { return make(std::make_unique<Control>(control), options); }, body);
+          run_rank(plain_device, [&](const CommOptions& options) { return make(std::make_unique<Control>(control), options); }, body);
       [[maybe_unused]] const auto ignored = write(ends[1], outcome.text.data(), outcome.text.size());
       _exit(outcome.code);
     }
@@ -73,24 +77,53 @@ std::vector<Outcome> run_processes(int world, const std::string& body, double de
   return outcomes;
 }
 
-std::vector<Outcome> run_launched(const std::string& command, int world, const std::string& body) {
-  const auto folder = std::filesystem::temp_directory_path() / fmt::format("sluice_ranks_{}_{}", getpid(), body);
-  std::filesystem::remove_all(folder);
-  std::filesystem::create_directories(folder);
-  const auto program = binary_dir() / "tests/engine/comm/rank_program";
-  const std::string line =
-      fmt::format("{} {} {} {} >{}/log 2>&1", command, program.string(), body, folder.string(), folder.string());
-  [[maybe_unused]] const int status = std::system(line.c_str());  // some launchers report the ranks' failures, others do not
-  std::vector<Outcome> outcomes;
-  for (int rank = 0; rank < world; ++rank) {
-    Outcome& outcome = outcomes.emplace_back(Outcome{128 + 9, ""});
-    std::ifstream file(folder / fmt::format("rank{}", rank));
-    if (!(file >> outcome.code)) continue;
-    file.get();
-    std::getline(file, outcome.text);
+namespace {
+
+// Where the ranks of a started program leave what became of them.
+class OutcomeFolder {
+ public:
+  explicit OutcomeFolder(const std::string& body)
+      : path_(std::filesystem::temp_directory_path() / fmt::format("sluice_ranks_{}_{}", getpid(), body)) {
+    std::filesystem::remove_all(path_);
+    std::filesystem::create_directories(path_);
   }
-  std::filesystem::remove_all(folder);
-  return outcomes;
+  ~OutcomeFolder() { std::filesystem::remove_all(path_); }
+  std::string path() const { return path_.string(); }
+
+  std::vector<Outcome> read(int world) const {
+    std::vector<Outcome> outcomes;
+    for (int rank = 0; rank < world; ++rank) {
+      Outcome& outcome = outcomes.emplace_back(Outcome{128 + 9, ""});
+      std::ifstream file(path_ / fmt::format("rank{}", rank));
+      if (!(file >> outcome.code)) continue;
+      file.get();
+      std::getline(file, outcome.text);
+    }
+    return outcomes;
+  }
+
+ private:
+  const std::filesystem::path path_;
+};
+
+std::string program_path(const std::string& program) { return (binary_dir() / "tests/engine/comm" / program).string(); }
+
+}  // namespace
+
+std::vector<Outcome> run_launched(const std::string& command, int world, const std::string& body) {
+  const OutcomeFolder folder(body);
+  const std::string line =
+      fmt::format("{} {} {} {} >{}/log 2>&1", command, program_path("rank_program"), body, folder.path(), folder.path());
+  [[maybe_unused]] const int status = std::system(line.c_str());  // some launchers report the ranks' failures, others do not
+  return folder.read(world);
+}
+
+std::vector<Outcome> run_by_launcher(const std::string& program, int world, const std::string& body) {
+  const OutcomeFolder folder(body);
+  const pid_t pid = fork();
+  if (pid == 0) _exit(run_ranks({{program_path(program), body, folder.path()}, world}));
+  waitpid(pid, nullptr, 0);
+  return folder.read(world);
 }
 
 }  // namespace sluice::comm

@@ -13,6 +13,8 @@ using MakeFromControl = std::function<std::unique_ptr<Comm>(std::unique_ptr<Cont
 std::vector<Outcome> run_threads(int world, const std::string& body, double deadline);
 // rank_program under a launcher: `command` and its arguments start it. A rank that leaves no word was killed.
 std::vector<Outcome> run_launched(const std::string& command, int world, const std::string& body);
+// `program`, built beside rank_program, under run_ranks.
+std::vector<Outcome> run_by_launcher(const std::string& program, int world, const std::string& body);
 std::vector<Outcome> run_processes(int world, const std::string& body, double deadline, const MakeFromControl& make);
 
 }  // namespace sluice::comm
