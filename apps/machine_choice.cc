@@ -108,6 +108,17 @@ std::optional<Machine> known_machine(const configs::RunConfig& config, const eng
   return with_memory(*kept, config);
 }
 
+Machine shared_by(Machine m, uint64_t ranks) {
+  const auto share = static_cast<double>(ranks);
+  for (double* rate : {&m.disk_read, &m.disk_write, &m.disk_mixed, &m.dram, &m.adam}) *rate /= share;
+  for (uint64_t* bytes : {&m.host_bytes, &m.disk_bytes}) *bytes /= ranks;
+  if (m.compute_cores > 0) {  // the device is emulated: the same cores
+    for (double* rate : {&m.compute, &m.h2d, &m.d2h, &m.net}) *rate /= share;
+    m.gpu_bytes /= ranks;
+  }
+  return m;
+}
+
 Machine with_emulated_rates(Machine m, const configs::MachineOptions& options) {
   const configs::LinkOptions& links = options.links;
   double faster = 1;
@@ -124,6 +135,7 @@ Machine with_emulated_rates(Machine m, const configs::MachineOptions& options) {
   const double h2d = m.h2d, d2h = m.d2h;
   set(m.h2d, links.h2d, false);
   set(m.d2h, links.d2h, false);
+  set(m.net, links.net, false);
   if (h2d > 0) m.h2d_cores *= std::min(1.0, m.h2d / h2d);
   if (d2h > 0) m.d2h_cores *= std::min(1.0, m.d2h / d2h);
   set(m.compute, options.compute, false);

@@ -22,6 +22,9 @@ offload::Machine choose_machine(const std::string& name, const configs::RunConfi
 // This machine's profile when it has been measured already (by `sluice plan`); memory sizes are those of now. Never measures.
 std::optional<offload::Machine> known_machine(const configs::RunConfig& config, const engine::HfConfig& model);
 
+// One of so many ranks' part of a machine: each has a device and its links for itself; drives, memory, optimizer and cores are shared.
+offload::Machine shared_by(offload::Machine machine, uint64_t ranks);
+
 // machine.links and machine.compute over the machine's own rates. Reads and writes together get faster with
 // the faster of them, and never more than their sum.
 offload::Machine with_emulated_rates(offload::Machine machine, const configs::MachineOptions& options);

@@ -24,13 +24,17 @@ using base::ErrorKind;
 struct Options : ConfigOptions {
   std::string machine, trace;
   std::vector<std::string> sweep;
+  std::optional<uint64_t> world;
+  uint64_t nodes = 1;
 };
 
 configs::RunConfig read(const Options& options, const std::vector<std::string>& more) {
   std::vector<std::string> set = options.set;
   set.insert(set.end(), more.begin(), more.end());
   configs::RunConfig config =
-      configs::read_config(options.config, {.set = set, .purpose = configs::Purpose::planning});
+      configs::read_config(options.config, {.set = set, .purpose = configs::Purpose::planning, .world = options.world});
+  if (config.run.world % options.nodes != 0)
+    base::fail(ErrorKind::config, "--nodes {}: {} ranks cannot be shared out evenly", options.nodes, config.run.world);
   choose_threads(&config);
   return config;
 }
@@ -71,7 +75,8 @@ int run_plan(const Options& options) {
   const configs::RunConfig config = read(options, {});
   for (const std::string& note : config.notes) spdlog::info("{}", note);
   const engine::HfConfig model = model_of(config);
-  const offload::Machine machine = choose_machine(options.machine, config, model);
+  const offload::Machine machine =
+      shared_by(choose_machine(options.machine, config, model), config.run.world / options.nodes);
   if (!options.sweep.empty()) {
     if (!options.trace.empty()) base::fail(ErrorKind::config, "--trace goes with one plan, not with --sweep");
     const auto rows = run_sweep(read_sweeps(options.sweep),
@@ -116,6 +121,12 @@ void add_plan(CLI::App& app, Context& context) {
                    "table; repeatable, all combinations")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
+  command->add_option("--world", options->world, "Plan for so many ranks, without starting them; the table is of rank 0, whose shard is the largest")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--nodes", options->nodes, "Machines that the ranks are on; those of one share its drives, memory and cores")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
   command
       ->add_option("--trace", options->trace,
                    "Write a Chrome trace of two simulated steps, as train --trace writes them")

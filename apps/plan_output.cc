@@ -30,7 +30,8 @@ std::string count(double number) {
 const char* title(Lane lane) {
   constexpr const char* names[] = {"weights reads", "state reads", "weights writes",
                                    "state writes",  "copies in",   "copies out",
-                                   "compute",       "optimizer",   "commit"};
+                                   "communication", "compute",     "optimizer",
+                                   "commit"};
   return names[static_cast<size_t>(lane)];
 }
 
@@ -119,6 +120,15 @@ Json simulation_json(const PlannedRun& run) {
           {"waited_for", lanes_json(s.stall_by_lane, 1)}};
 }
 
+// Of rank 0.
+std::string ranks_text(const PlannedRun& run) {
+  const Simulation& s = run.plan.simulation;
+  const double busy = s.busy[static_cast<size_t>(Lane::comm)], shown = s.stall_by_cause[static_cast<size_t>(Lane::comm)];
+  return fmt::format("{}, stage {}; {} received by each a step, {} of communication, {:.0f} % of it behind computation", run.config.run.world,
+                     run.config.zero_optimization.stage, amount(static_cast<double>(s.bytes[static_cast<size_t>(Lane::comm)])),
+                     base::format_duration(busy), busy > 0 ? 100 * (1 - std::min(1.0, shown / busy)) : 100);
+}
+
 }  // namespace
 
 std::string bottleneck(const PlannedRun& run) {
@@ -144,6 +154,7 @@ std::string plan_text(const PlannedRun& run) {
                                             amount(static_cast<double>(run.disk_read())),
                                             amount(static_cast<double>(run.disk_written())),
                                             copied(Lane::h2d), copied(Lane::d2h)));
+  if (run.config.run.world > 1) text += row("ranks", ranks_text(run));
   text += row("drives", drive_text(run));
   if (const auto tokens = run.device_limit_tokens())
     text += row("device limit",
@@ -177,7 +188,9 @@ Json plan_json(const PlannedRun& run) {
                  {{"disk_read", run.disk_read()},
                   {"disk_write", run.disk_written()},
                   {"h2d", bytes(Lane::h2d)},
-                  {"d2h", bytes(Lane::d2h)}}}};
+                  {"d2h", bytes(Lane::d2h)},
+                  {"net", bytes(Lane::comm)}}},
+                {"world", run.config.run.world}};
   document.update(simulation_json(run));
   document["drive"] = {{"written_per_day", run.written_per_day()},
                        {"days_of_life", known(run.days_of_drive())}};

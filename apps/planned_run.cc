@@ -82,7 +82,7 @@ bool PlannedRun::fits() const {
 
 double PlannedRun::tokens_per_step() const {
   return static_cast<double>(config.micro_batch()) * static_cast<double>(config.accumulation()) *
-         static_cast<double>(config.data.sequence_length);
+         static_cast<double>(config.data.sequence_length) * static_cast<double>(config.run.world);
 }
 
 uint64_t PlannedRun::disk_read() const {

@@ -20,10 +20,11 @@ Machine with_one_drive(std::string name) {
   return m;
 }
 
-// PCIe 4 x16, two channels of DDR5; 150 of 165 TFLOP/s in bf16.
+// PCIe 4 x16, two channels of DDR5; between cards through host memory, so half of the link; 150 of 165 TFLOP/s in bf16.
 Machine rtx4090(std::string name, uint64_t host) {
   Machine m = with_one_drive(std::move(name));
   m.h2d = m.d2h = 25e9;
+  m.net = 12e9;
   m.dram = 65e9;
   m.adam = 2.2e9;
   m.compute = 150e12;
@@ -48,6 +49,7 @@ Machine server(std::string name, double link, double compute, double memory_rate
                uint64_t host) {
   Machine m = with_one_drive(std::move(name));
   m.h2d = m.d2h = link;
+  m.net = 200e9;  // NVLink, of 300 (A100) or 450 (H100) one way
   m.dram = 150e9;
   m.adam = 5e9;
   m.compute = compute;

@@ -111,7 +111,7 @@ struct MemoryOptions {  // bytes; unset: "auto", what is free less a margin
 };
 
 struct LinkOptions {  // emulated, bytes per second; unset: the machine's own
-  std::optional<double> h2d, d2h, disk_read, disk_write;
+  std::optional<double> h2d, d2h, disk_read, disk_write, net;
 };
 
 struct MachineOptions {
