@@ -54,7 +54,7 @@ void check_sequence(const HfConfig& config, uint64_t sequence) {
 
 ModelSetup::ModelSetup(const ModelSource& source)
     : reader(checked(HfReader(source.path))),
-      layout(describe(reader.config(), source), source.schema, source.tile),
+      layout(describe(reader.config(), source), source.schema, source.tile, source.world),
       model(make_model(reader.config(), layout, {.loss_chunk = source.loss_chunk, .pad_token = reader.config().pad_token})) {}
 
 ModelSetup::~ModelSetup() = default;

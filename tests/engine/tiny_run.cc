@@ -105,7 +105,12 @@ TinyResult run_rank(uint32_t rank, comm::LocalGroup* group, TrainerOptions optio
   result.skipped = trainer.run().meta.skipped;
   result.device_peak = trainer.device_memory().peak;
   result.device_held = trainer.device_memory().held_peak;
-  if (group != nullptr) result.traffic.push_back(trainer.traffic());
+  if (group != nullptr) {
+    result.traffic.push_back(trainer.traffic());
+    result.planned_comm.push_back(0);
+    for (const offload::Op& op : trainer.plan().ops)
+      if (op.lane == offload::Lane::comm) result.planned_comm.back() += op.bytes;
+  }
   return result;
 }
 
@@ -146,6 +151,7 @@ TinyResult run_ranks(const TinyRun& run, const TrainerOptions& options, bool fir
     EXPECT_EQ(results[r].eval_losses, results[0].eval_losses) << "rank " << r;
     EXPECT_LE(results[r].device_peak, results[r].device_planned) << "rank " << r;
     results[0].traffic.push_back(results[r].traffic.at(0));
+    results[0].planned_comm.push_back(results[r].planned_comm.at(0));
   }
   return results[0];
 }
@@ -168,6 +174,7 @@ TinyResult run_tiny(const TinyRun& run) {
     result.skipped = part.skipped;
     result.redone += part.redone;
     result.traffic = part.traffic;
+    result.planned_comm = part.planned_comm;
   }
   const TrainerOptions options = tiny_options(run, folder.path);
   const ModelSetup setup(options.model);

@@ -45,6 +45,7 @@ struct TinyResult {
   uint64_t device_peak = 0, device_held = 0, device_planned = 0, skipped = 0, redone = 0;
   std::vector<double> eval_losses;
   std::vector<comm::CommStats> traffic;  // by rank, of all steps; several ranks
+  std::vector<uint64_t> planned_comm;    // by rank: bytes received in a step
 };
 
 TrainerOptions tiny_options(const TinyRun& run, const std::filesystem::path& run_dir);

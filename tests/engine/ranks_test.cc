@@ -1,0 +1,133 @@
+// Several ranks, as threads of one process: stages, tiers and overlaps give the same bits; the bytes are those of the formula.
+#include <gtest/gtest.h>
+
+#include "tests/engine/tiny_run.h"
+
+namespace sluice::engine {
+namespace {
+
+using offload::Durable;
+using offload::Placement;
+using offload::Tier;
+
+struct Choice {
+  uint32_t stage;
+  Tier weights, state;
+  Durable durable;
+  Placement placement = Placement::none;
+};
+
+TinyRun run_of(uint32_t world, const Choice& c) {
+  TinyRun run;
+  run.world = world;
+  run.zero_stage = c.stage;
+  run.weights = c.weights;
+  run.state = c.state;
+  run.durable = c.durable;
+  run.placement = c.placement;
+  run.clip = kTinyClip;
+  run.micro_batch = 1;
+  run.accumulation = 2;
+  run.eval_every = 3;
+  return run;
+}
+
+const std::vector<Choice> kChoices{
+    {0, Tier::none, Tier::none, Durable::checkpoint},
+    {0, Tier::cpu, Tier::cpu, Durable::checkpoint, Placement::forward},
+    {1, Tier::none, Tier::none, Durable::checkpoint},
+    {1, Tier::none, Tier::nvme, Durable::step, Placement::backward},
+    {2, Tier::none, Tier::none, Durable::checkpoint},
+    {2, Tier::none, Tier::cpu, Durable::step, Placement::spread},
+    {2, Tier::none, Tier::nvme, Durable::step, Placement::forward},
+    {3, Tier::none, Tier::none, Durable::checkpoint},
+    {3, Tier::none, Tier::cpu, Durable::checkpoint, Placement::forward},
+    {3, Tier::none, Tier::nvme, Durable::step, Placement::backward},
+    {3, Tier::cpu, Tier::cpu, Durable::step, Placement::spread},
+    {3, Tier::cpu, Tier::nvme, Durable::step},
+    {3, Tier::nvme, Tier::nvme, Durable::step},
+    {3, Tier::nvme, Tier::nvme, Durable::step, Placement::spread},
+    {3, Tier::nvme, Tier::nvme, Durable::none, Placement::forward},
+};
+
+class Ranks : public testing::TestWithParam<uint32_t> {};
+INSTANTIATE_TEST_SUITE_P(Worlds, Ranks, testing::Values(2u, 4u));
+
+TEST_P(Ranks, EveryStageTierAndOverlapGivesTheSameBits) {
+  for (const char* model : {"tied", "untied"}) {
+    std::optional<TinyResult> expected;
+    for (const Choice& choice : kChoices) {
+      SCOPED_TRACE(fmt::format("{} stage {} {} {} {}", model, choice.stage, to_string(choice.weights), to_string(choice.state),
+                               to_string(choice.placement)));
+      TinyRun run = run_of(GetParam(), choice);
+      run.model = model;
+      const TinyResult got = run_tiny(run);
+      if (!expected) expected = got;
+      EXPECT_EQ(got.losses, expected->losses);
+      EXPECT_EQ(got.norms, expected->norms);
+      EXPECT_EQ(got.eval_losses, expected->eval_losses);
+      EXPECT_EQ(got.digest.weights, expected->digest.weights);
+      EXPECT_EQ(got.digest.state, expected->digest.state);
+      EXPECT_LE(got.device_peak, got.device_planned);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// Data parallel exchanges 2 M words a step, stages 1 and 2 the same, stage 3 3 M (M: what other ranks have of the model).
+TEST_P(Ranks, BytesOfCollectivesAreThoseOfTheFormula) {
+  const uint32_t world = GetParam();
+  for (uint32_t stage = 0; stage <= 3; ++stage) {
+    const auto traffic = [&](uint64_t steps) {
+      TinyRun run = run_of(world, {stage, Tier::none, Tier::none, Durable::checkpoint});
+      run.model = "untied";
+      run.steps = steps;
+      run.eval_every = 0;
+      return run_tiny(run);
+    };
+    const TinyResult two = traffic(2), four = traffic(4);  // loading exchanges too, once
+    const TinyRun run = run_of(world, {stage, Tier::none, Tier::none, Durable::checkpoint});
+    TrainerOptions options = tiny_options(run, "unused");
+    options.model.path = options.model.path.parent_path().parent_path() / "untied" / "model";
+    const offload::Layout layout(describe(read_hf_config(options.model.path), options.model), options.model.schema, options.model.tile, world);
+    uint64_t all = 0, again = 0;  // elements; those that a backward gathers a second time
+    for (const auto& block : layout.blocks()) {
+      all += block.trainable;
+      if (block.kind == offload::BlockKind::layer) again += block.trainable;
+    }
+    uint64_t gathered = 0, reduced = 0, sent = 0, planned = 0;
+    for (uint32_t r = 0; r < world; ++r) {
+      gathered += (four.traffic[r].gather_received - two.traffic[r].gather_received) / 2;
+      reduced += (four.traffic[r].reduce_received - two.traffic[r].reduce_received) / 2;
+      sent += (four.traffic[r].gather_sent + four.traffic[r].reduce_sent - two.traffic[r].gather_sent - two.traffic[r].reduce_sent) / 2;
+      planned += four.planned_comm[r];
+    }
+    SCOPED_TRACE(fmt::format("stage {}, {} ranks", stage, world));
+    EXPECT_EQ(reduced, 2 * all * (world - 1));
+    EXPECT_EQ(gathered, 2 * (stage == 3 ? all + again : all) * (world - 1));
+    EXPECT_EQ(sent, gathered + reduced);
+    EXPECT_EQ(planned, gathered + reduced);
+  }
+}
+
+// With the same global batch: sums are made in another order, and gradients are rounded to the wire type before they are summed.
+TEST(RankNumbers, OtherWorldsAgreeToRounding) {
+  const auto losses = [](uint32_t world, offload::Schema schema) {
+    TinyRun run = run_of(world, {3, Tier::cpu, Tier::cpu, Durable::checkpoint});
+    run.schema = schema;
+    run.accumulation = 4 / world;
+    run.steps = 8;
+    return run_tiny(run).losses;
+  };
+  for (const auto& [schema, tolerance] : {std::pair{offload::Schema::fp32, 2e-6}, {offload::Schema::bf16, 2e-3}}) {
+    const std::vector<double> one = losses(1, schema);
+    for (uint32_t world : {2u, 4u}) {
+      const std::vector<double> several = losses(world, schema);
+      ASSERT_EQ(several.size(), one.size());
+      for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(several[i], one[i], tolerance * one[i]) << "step " << i + 1 << ", " << world << " ranks";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::engine
