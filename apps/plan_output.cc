@@ -175,6 +175,7 @@ Json plan_json(const PlannedRun& run) {
   Json document{{"model", run.model},
                 {"parameters", run.plan.layout->parameters()},
                 {"machine", {{"name", run.machine.name}, {"assumed", run.machine.assumed}}},
+                {"overlap", offload::to_string(*run.config.execution.overlap)},
                 {"fits", run.fits()},
                 {"step_seconds", s.step_seconds},
                 {"tokens_per_step", run.tokens_per_step()},

@@ -135,12 +135,15 @@ uint64_t StepShape::resident_bytes() const {
 std::vector<MemoryRow> StepShape::rows() const {
   const uint64_t wire = ring_bytes(Ring::gradients) + ring_bytes(Ring::tied_gradients);
   const bool weights_pinned = (resident() ? options_.state : options_.weights) == Tier::nvme, state_pinned = options_.state == Tier::nvme;
+  const uint64_t wires = ring_bytes(Ring::wire_layer) + ring_bytes(Ring::wire_big);
+  const bool keeps_wires = options_.zero_stage == 1;  // the whole gradient, until its step ends
   const uint64_t weights_homes = weights_home_bytes(), state_homes = state_on_device() ? 0 : state_home_bytes();
   std::vector<MemoryRow> rows{
-      {"gpu", "weights", ring_bytes(Ring::device_layer) + ring_bytes(Ring::device_kept) + ring_bytes(Ring::device_big) +
-                             ring_bytes(Ring::shard_layer) + ring_bytes(Ring::shard_big) + resident_bytes()},
-      {"gpu", "gradients", ring_bytes(Ring::grad_layer) + ring_bytes(Ring::grad_big) + ring_bytes(Ring::wire_layer) + ring_bytes(Ring::wire_big) +
-                               (state_on_device() ? wire : 0)},
+      {"gpu", "weights", resident_bytes()},
+      {"gpu", "weights at work", ring_bytes(Ring::device_layer) + ring_bytes(Ring::device_kept) + ring_bytes(Ring::device_big) +
+                                     ring_bytes(Ring::shard_layer) + ring_bytes(Ring::shard_big)},
+      {"gpu", "gradients", (state_on_device() ? wire : 0) + (keeps_wires ? wires : 0)},
+      {"gpu", "gradients at work", ring_bytes(Ring::grad_layer) + ring_bytes(Ring::grad_big) + (keeps_wires ? 0 : wires)},
       {"gpu", "optimizer state", state_on_device() ? state_home_bytes() + leaf_sum_bytes() : 0},
       {"gpu", "boundaries", boundaries() * boundary_bytes() + ring_bytes(Ring::boundary_even) + ring_bytes(Ring::boundary_odd) +
                                 ring_bytes(Ring::boundary_back)},

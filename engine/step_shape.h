@@ -86,7 +86,8 @@ class StepShape {
   uint64_t state_home_bytes() const;    // RAM or device, see state_on_device()
   uint64_t resident_bytes() const;
 
-  std::vector<MemoryRow> rows() const;  // gpu and host arenas
+  // gpu and host arenas. "at work": buffers that blocks pass through, as large as the largest block however many ranks there are.
+  std::vector<MemoryRow> rows() const;
 
  private:
   const offload::Layout* layout_;
