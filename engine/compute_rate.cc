@@ -25,7 +25,8 @@ constexpr int64_t kVocabulary = 16384;
 int64_t layer_parameters(HfConfig c) {
   c.layers = 1;
   int64_t count = 0;
-  for (const auto& tensor : describe_model(c).blocks[1].tensors) count += static_cast<int64_t>(tensor.count());
+  const offload::ModelDesc model = describe_model(c);
+  for (const auto& tensor : model.blocks[1].tensors) count += static_cast<int64_t>(tensor.count());
   return count;
 }
 
