@@ -19,7 +19,7 @@ int run_inspect(const Options& options) {
   const offload::StepMeta meta = run.store->meta();
   const engine::StateDigest digest = engine::digest_state(run.layout, *run.store, run.store->published());
   const configs::Json document{{"step", meta.step},
-                               {"world", 1},
+                               {"world", run.layout.world()},
                                {"samples", meta.samples},
                                {"tokens", meta.tokens},
                                {"skipped", meta.skipped},

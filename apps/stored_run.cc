@@ -21,7 +21,9 @@ const std::filesystem::path& model_folder(const configs::RunConfig& config, cons
 StoredRun::StoredRun(const std::filesystem::path& run_dir, bool strict)
     : config(RunDir(run_dir).read_run()),
       reader(model_folder(config, run_dir)),
-      layout(engine::describe(reader.config(), model_source(config)), config.schema(), config.storage.tile),
-      store(offload::Store::open_read_only(run_dir, layout, &report, storage_paths(config), strict)) {}
+      store(offload::Store::open_read_only(
+          run_dir, {engine::describe(reader.config(), model_source(config)), config.schema(), config.storage.tile}, &report,
+          storage_paths(config), strict)),
+      layout(store->layout()) {}
 
 }  // namespace sluice::apps

@@ -15,9 +15,9 @@ struct StoredRun {
 
   configs::RunConfig config;
   engine::HfReader reader;  // of the source model
-  offload::Layout layout;
   offload::OpenReport report;
   std::unique_ptr<offload::Store> store;
+  const offload::Layout& layout;  // of the store, which may have been written by several ranks
 };
 
 }  // namespace sluice::apps

@@ -101,7 +101,13 @@ uint64_t count_temporaries(const ModelSetup& setup, const StepShape& shape, Step
 EvalResult evaluate(const EvalRunOptions& options) {
   ModelSource source = options.model;
   if (options.run_dir.empty()) source.trainable.clear();
+  source.world = 1;  // this process reads what all ranks have written
   ModelSetup setup(source);
+  std::unique_ptr<offload::Store> store;
+  if (!options.run_dir.empty()) {
+    store = offload::Store::open_read_only(options.run_dir, setup.layout, nullptr, options.storage, options.runtime.queue.strict);
+    setup.layout = store->layout().joined();
+  }
   const auto vocab = static_cast<uint64_t>(setup.reader.config().vocab);
   const TokenFile file = TokenFile::open(options.tokens, expect_tokens_of(options.model.path, vocab));
   const Packing data(file, PackingOptions{.seed = 0, .sequence = options.sequence, .shuffle = false});
@@ -118,9 +124,7 @@ EvalResult evaluate(const EvalRunOptions& options) {
   const uint64_t temporaries = count_temporaries(setup, shape, buffers, runtime);
   check_device_budget(shape, temporaries, runtime);
 
-  const auto store = options.run_dir.empty() ? temporary_base(options, setup)
-                                             : offload::Store::open_read_only(options.run_dir, setup.layout, nullptr, options.storage,
-                                                                                  options.runtime.queue.strict);
+  if (!store) store = temporary_base(options, setup);
   const std::vector<std::span<std::byte>> regions = buffers.host_regions();
   runtime.queue->register_memory(regions);
   const int slot = store->published();

@@ -135,6 +135,17 @@ Layout Layout::resized(uint64_t tile, uint32_t world) const {
   return {model, schema_, tile, world};
 }
 
+Layout Layout::joined() const {
+  Layout one = *this;
+  one.world_ = 1;
+  for (BlockPlace& block : one.blocks_) {
+    block.trainable_shard = round_up(block.trainable, kExtentAlign);
+    block.frozen_shard = round_up(block.frozen, kExtentAlign);
+  }
+  for (Tile& tile : one.tiles_) tile.shard = 0;
+  return one;
+}
+
 uint64_t Layout::digest() const {
   base::Xxh3 hash;
   const auto number = [&](uint64_t n) {  // little endian, whatever the machine

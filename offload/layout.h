@@ -98,6 +98,7 @@ class Layout {
   // The lowest block with a trainable parameter; none: nothing trains (Error(config) in the trainer).
   std::optional<uint32_t> lowest_trainable_block() const;
   Layout resized(uint64_t tile, uint32_t world) const;  // the same model and schema, cut otherwise
+  Layout joined() const;                                // the same tiles, all of them of one rank: for a process that reads all shards
   uint64_t digest() const;  // of schema, tile, world, blocks, names, shapes, order, trainable flags (not groups: decay may change): the store's layout hash
 
  private:

@@ -180,7 +180,7 @@ TinyResult run_tiny(const TinyRun& run) {
   const ModelSetup setup(options.model);
   offload::OpenReport report;
   const auto store = offload::Store::open_read_only(folder.path, setup.layout, &report);
-  result.digest = digest_state(setup.layout, *store, store->published());
+  result.digest = digest_state(store->layout(), *store, store->published());
   return result;
 }
 

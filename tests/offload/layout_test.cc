@@ -136,6 +136,12 @@ RC_GTEST_PROP(LayoutProperty, TilesCoverEachSegmentOnce, ()) {
   }
   RC_ASSERT(seen == layout.tiles().size());
   RC_ASSERT(world == 1 || layout.digest() != Layout(m, Schema::fp32, tile).digest());
+  const Layout one = layout.joined();
+  RC_ASSERT(one.world() == 1 && one.tiles().size() == layout.tiles().size());
+  for (size_t i = 0; i < one.tiles().size(); ++i)
+    RC_ASSERT(one.tiles()[i].shard == 0 && one.tiles()[i].first == layout.tiles()[i].first && one.tiles()[i].count == layout.tiles()[i].count);
+  for (const BlockPlace& block : one.blocks())
+    RC_ASSERT(block.shard(true, 0).count == block.trainable && block.shard(false, 0).count == block.frozen);
   RC_ASSERT(layout.resized(2 * tile, 5).digest() == Layout(m, Schema::fp32, 2 * tile, 5).digest());
 }
 
