@@ -2,6 +2,7 @@
 // last step that was reported, or at the one in flight, never at a mixture.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <random>
 
 #include "io/power_cut.h"
@@ -17,28 +18,38 @@ struct Recorded {
   std::vector<size_t> reported;  // by step: events when it was reported
 };
 
-class PowerCutTest : public StoreTest {
+// Over one rank and over several.
+class PowerCutTest : public StoreTest, public ::testing::WithParamInterface<int> {
  protected:
+  int world() const { return GetParam(); }
+  const Layout cut_layout = small_layout(Schema::bf16, {}, static_cast<uint32_t>(GetParam()));
+
+  void on_all(const std::function<void(Ranks&)>& body) const { expect_no_errors(on_ranks(world(), body)); }
+
   // create, steps 1 and 2, a skip (3) after a guess was written, step 4, with a reopening before it.
   Recorded record(io::PowerCutRecorder& recorder) {
     Recorded recorded;
     StoreOptions o = options();
     o.observer = &recorder;
-    const auto report = [&] { recorded.reported.push_back(recorder.events()); };
-    {
-      const auto store = create(o, layout);
-      report();
-      for (uint64_t step = 1; step <= 2; ++step) {
-        train_step(*store, layout, step);
+    on_all([&](Ranks& ranks) {
+      const auto report = [&] {
+        if (ranks.rank() == 0) recorded.reported.push_back(recorder.events());
+      };
+      {
+        const auto store = create(o, cut_layout, ranks);
+        report();
+        for (uint64_t step = 1; step <= 2; ++step) {
+          train_step(*store, cut_layout, step, 0, ranks);
+          report();
+        }
+        store->begin_writes();
+        write_extents(*store, cut_layout, kSkipped, 0, ranks);
+        store->skip(meta_of(kSkipped));
         report();
       }
-      store->begin_writes();
-      write_extents(*store, layout, kSkipped);
-      store->skip(meta_of(kSkipped));
+      train_step(*Store::open(o, cut_layout, nullptr, ranks), cut_layout, kLastStep, 0, ranks);
       report();
-    }
-    train_step(*Store::open(o, layout, nullptr), layout, kLastStep);
-    report();
+    });
     return recorded;
   }
 
@@ -52,21 +63,23 @@ class PowerCutTest : public StoreTest {
     while (reported < recorded.reported.size() && recorded.reported[reported] <= cut) ++reported;
     if (!Store::exists(o.run_dir)) {
       EXPECT_EQ(reported, 0u);
-      expect_step(*create(o, layout), 0);
+      on_all([&](Ranks& ranks) { create(o, cut_layout, ranks); });
+      expect_step(*read(o), 0);
       return;
     }
-    auto store = Store::open(o, layout, nullptr);
-    const uint64_t step = store->meta().step;
-    EXPECT_TRUE(step + 1 == reported || step == reported)
-        << "at step " << step << ", reported " << reported << " states";
-    expect_state(*store, step == kSkipped ? kSkipped - 1 : step, meta_of(step));
-    train_step(*store, layout, step + 1, 1);
-    store.reset();
-    expect_state(*Store::open(o, layout, nullptr), step + 1, meta_of(step + 1), 1);
+    std::atomic<uint64_t> step{0};
+    on_all([&](Ranks& ranks) {
+      const auto store = Store::open(o, cut_layout, nullptr, ranks);
+      const uint64_t found = step = store->meta().step;
+      expect_state(*store, found == kSkipped ? kSkipped - 1 : found, meta_of(found), 0, ranks.rank());
+      train_step(*store, cut_layout, found + 1, 1, ranks);
+    });
+    EXPECT_TRUE(step + 1 == reported || step == reported) << "at step " << step << ", reported " << reported << " states";
+    expect_state(*read(o), step + 1, meta_of(step + 1), 1);
   }
 };
 
-TEST_F(PowerCutTest, SomeMomentsBySeed) {
+TEST_P(PowerCutTest, SomeMomentsBySeed) {
   io::PowerCutRecorder recorder(scratch.path());
   const Recorded recorded = record(recorder);
   const Scratch target(fast_folder());
@@ -75,17 +88,19 @@ TEST_F(PowerCutTest, SomeMomentsBySeed) {
     check(recorder, recorded, random() % (recorder.events() + 1), random() % 8, target.path());
 }
 
-TEST_F(PowerCutTest, SlowEveryMoment) {
+TEST_P(PowerCutTest, SlowEveryMoment) {
   io::PowerCutRecorder recorder(scratch.path());
   const Recorded recorded = record(recorder);
   const Scratch target(fast_folder());
   for (size_t cut = 0; cut <= recorder.events(); ++cut)
-    for (uint64_t seed = 0; seed < 12; ++seed) check(recorder, recorded, cut, seed, target.path());
+    for (uint64_t seed = 0; seed < (world() == 1 ? 12 : 4); ++seed) check(recorder, recorded, cut, seed, target.path());
 }
+
+class OneRankPowerCutTest : public StoreTest {};
 
 // Killed between writing a record and its flush: the next process sees the record and goes on from it. What
 // it was shown must then survive a power cut, although the slot of the record before is being overwritten.
-TEST_F(PowerCutTest, AfterAKillBeforeTheFlushOfARecord) {
+TEST_F(OneRankPowerCutTest, AfterAKillBeforeTheFlushOfARecord) {
   io::PowerCutRecorder recorder(scratch.path());
   StoreOptions o = options();
   o.observer = &recorder;
@@ -116,7 +131,7 @@ TEST_F(PowerCutTest, AfterAKillBeforeTheFlushOfARecord) {
 }
 
 // The power goes again while the store recovers from the first cut.
-TEST_F(PowerCutTest, AgainDuringRecovery) {
+TEST_P(PowerCutTest, AgainDuringRecovery) {
   io::PowerCutRecorder recorder(scratch.path());
   const Recorded recorded = record(recorder);
   std::mt19937_64 random(7);
@@ -129,24 +144,28 @@ TEST_F(PowerCutTest, AgainDuringRecovery) {
     StoreOptions o = options();
     o.run_dir = first.path() / "run";
     o.observer = &again;
-    uint64_t shown = 0, content = 0;
-    {
-      auto store = Store::open(o, layout, nullptr);
+    std::atomic<uint64_t> shown{0};
+    on_all([&](Ranks& ranks) {
+      const auto store = Store::open(o, cut_layout, nullptr, ranks);
       shown = store->meta().step;
-      content = shown == kSkipped ? kSkipped - 1 : shown;
       store->begin_writes();  // the state that was shown must stay, whatever is written from here on
-      write_extents(*store, layout, shown + 1, 1);
-    }
+      write_extents(*store, cut_layout, store->meta().step + 1, 1, ranks);
+    });
+    const uint64_t content = shown == kSkipped ? kSkipped - 1 : shown.load();
     // The recorder takes what is on disk as durable, so only cuts after the first write that follows the
     // recovery are tested.
     for (uint64_t seed = 0; seed < 4; ++seed) {
       again.materialise(again.events(), seed, second.path());
       StoreOptions p = options();
       p.run_dir = second.path() / "run";
-      expect_state(*Store::open(p, layout, nullptr), content, meta_of(shown));
+      on_all([&](Ranks& ranks) {
+        expect_state(*Store::open(p, cut_layout, nullptr, ranks), content, meta_of(shown), 0, ranks.rank());
+      });
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Ranks, PowerCutTest, ::testing::Values(1, 2), ::testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace sluice::offload::test
