@@ -14,8 +14,8 @@ namespace {
 using namespace std::string_view_literals;
 
 constexpr std::array kNames = {
-    // Creation. allocated, filled and prepared are passed by every rank, as are commit.begin to commit.prepared, the ends (done), and
-    // open.locked and open.checked; the others by rank 0.
+    // Each rank passes: allocated, filled, prepared, locked, checked, begin, table, marked, open.done, commit.done and skip.done. Rank 0
+    // alone passes the others.
     "create.layout"sv,     // store.tmp/layout.json is durable
     "create.allocated"sv,  // all files exist in full length
     "create.filled"sv,     // initial weights are written, not flushed
@@ -25,14 +25,14 @@ constexpr std::array kNames = {
     "create.done"sv,      "open.locked"sv,
     "open.checked"sv,    // record, headers, tables agree; the slot is verified where it must be
     "open.rewritten"sv,  // the taken record is written again, not flushed
-    "open.done"sv,
-    // A store of another world, tile or placement is rewritten; between open.rewritten and open.done.
+    // A store of another world, tile or placement is rewritten.
     "reshard.layout"sv, "reshard.allocated"sv, "reshard.filled"sv, "reshard.prepared"sv,
     "reshard.published"sv,  // record 1 is durable in store.new
     "reshard.locked"sv,     // the new files are locked
     "reshard.exchanged"sv,  // RUN/store is the new store; not durable
     "reshard.durable"sv,
     "reshard.done"sv,       // the old store is gone
+    "open.done"sv,
     "dirty.marked"sv,     // durable none: the dirty mark is durable
     "commit.begin"sv,     // all extents are written
     "commit.table"sv,     // table and header are written, not flushed
