@@ -32,8 +32,6 @@ RankStart start_ranks(int nproc) {
   if (launch.launcher != comm::Launcher::none && launch.launcher != comm::Launcher::nproc && nproc > 0)
     base::fail(ErrorKind::config, "--nproc {}: {} has already started this process as rank {} of {}; use one of the two", nproc,
                comm::to_string(launch.launcher), launch.rank, launch.world);
-  if (starts_itself || launch.world > 1)
-    base::fail(ErrorKind::config, "training with several ranks is not finished: start one process, without --nproc, torchrun, mpirun or srun");
   if (starts_itself) start.exit_code = comm::run_ranks(own_command(nproc));
   return start;
 }

@@ -10,6 +10,7 @@
 #include "apps/memory_report.h"
 #include "apps/overlap_choice.h"
 #include "apps/planned_run.h"
+#include "apps/rank_session.h"
 #include "apps/ranks.h"
 #include "apps/run_dir.h"
 #include "apps/run_recorder.h"
@@ -33,7 +34,10 @@ struct Options : ConfigOptions {
 
 // Settings that change bits must be those of the run; others may change freely.
 void check_same_numbers(const RunDir& run, const configs::RunConfig& stored, const configs::RunConfig& now, bool allow) {
-  const auto differences = configs::compare_numeric_settings(stored, now);
+  auto differences = configs::compare_numeric_settings(stored, now);
+  // With other ranks the bits differ anyway, and each rank's share of the cores is another one.
+  if (stored.run.world != now.run.world && configs::origin_of(now, "machine.compute_threads").kind == configs::Origin::Kind::chosen)
+    std::erase_if(differences, [](const configs::Difference& d) { return d.key == "machine.compute_threads"; });
   if (differences.empty()) return;
   std::string list;
   for (const auto& d : differences) list += fmt::format("\n  {}: the run has {}, the config {}", d.key, d.stored, d.now);
@@ -85,17 +89,21 @@ void print_json(const configs::RunConfig& config, const engine::RunOutcome& outc
   fmt::print("{}\n", document.dump(2));
 }
 
-// Opens the store, or creates it; then the run's folder and log.
-void start(engine::Trainer& trainer, const RunDir& run, const configs::RunConfig& config, const std::optional<configs::RunConfig>& stored) {
+// Opens the store, or creates it; then the run's folder and log, which are the first rank's.
+void start(engine::Trainer& trainer, RankSession& ranks, const RunDir& run, const configs::RunConfig& config,
+           const std::optional<configs::RunConfig>& stored) {
   if (!stored) {
-    NewRun fresh(run, config);
+    std::optional<NewRun> fresh;
+    if (ranks.first()) fresh.emplace(run, config);
     trainer.create();
-    fresh.keep();
+    if (!ranks.first()) return;
+    fresh->keep();
     log_to_file(run.log_file());
     spdlog::info("created the store of {}", config.run.dir.string());
     return;
   }
   const offload::OpenReport report = trainer.open();
+  if (!ranks.first()) return;
   log_to_file(run.log_file());
   for (const std::string& note : report.notes) spdlog::info("{}", note);
   note_moved_model(*stored, config);
@@ -128,20 +136,22 @@ int finish(const Options& options, const configs::RunConfig& config, const engin
   return 0;
 }
 
-configs::RunConfig read(const Options& options) {
+configs::RunConfig read(const Options& options, const RankSession& ranks) {
   std::vector<std::string> set = options.set;
   if (!options.resume.empty() && options.resume != "auto") set.push_back("run.dir=" + options.resume);
-  configs::RunConfig config = configs::read_config(options.config, {.set = set});
+  configs::RunConfig config = configs::read_config(options.config, {.set = set, .purpose = configs::Purpose::training, .world = ranks.world()});
   for (const std::string& note : config.notes) spdlog::info("{}", note);
-  choose_open_values(&config);
+  choose_open_values(&config, ranks.on_this_host());
   return config;
 }
 
 // What a plan says of the run, where this machine has been measured. Chooses the overlap that is left open.
-std::optional<PlannedRun> plan_ahead(configs::RunConfig& config, engine::TrainerOptions& trainer) {
+std::optional<PlannedRun> plan_ahead(configs::RunConfig& config, engine::TrainerOptions& trainer, const RankSession& ranks) {
   const engine::HfConfig model = model_of(config);
-  const std::optional<offload::Machine> machine = known_machine(config, model);
+  std::optional<offload::Machine> machine = known_machine(config, model);
   if (!machine) return std::nullopt;
+  machine = shared_by(*machine, ranks.on_this_host());
+  if (ranks.several() && with_emulated_rates(*machine, config.machine).net <= 0) return std::nullopt;  // not measured
   if (configs::origin_of(config, "execution.overlap").kind == configs::Origin::Kind::derived) {
     const OverlapChoice choice = choose_overlap(config, model, *machine);
     configs::choose_overlap(&config, choice.placement, choice.reason);
@@ -154,38 +164,91 @@ std::optional<PlannedRun> plan_ahead(configs::RunConfig& config, engine::Trainer
   return planned;
 }
 
-int run_train(const Options& options) {
-  if (const RankStart ranks = start_ranks(options.nproc); ranks.exit_code) return *ranks.exit_code;
-  configs::RunConfig config = read(options);
-  const RunDir run(config.run.dir);
-  const bool exists = run.has_store();
-  if (exists && options.resume.empty())
+// What the first rank decides for all: a look at this machine's free memory, or at the disk, may say something else on another one.
+struct Start {
+  bool exists = false;  // there is a run in run.dir
+  configs::RunConfig config;
+  std::optional<PlannedRun> planned;  // the first rank's
+  std::optional<double> guess_limit;
+};
+
+Start decide(const Options& options, const RankSession& ranks) {
+  Start start;
+  start.config = read(options, ranks);
+  const RunDir run(start.config.run.dir);
+  start.exists = run.has_store();
+  if (start.exists && options.resume.empty())
     base::fail(ErrorKind::config, "there is already a run in {}. Go on with it with --resume auto, or choose another run.dir",
-               config.run.dir.string());
-  if (exists && config.machine.compute)
+               start.config.run.dir.string());
+  if (start.exists && start.config.machine.compute)
     base::fail(ErrorKind::config, "machine.compute is timing only and would write over the run in {}; give it a run.dir of its own",
-               config.run.dir.string());
-  if (!exists && !options.resume.empty() && options.resume != "auto")
+               start.config.run.dir.string());
+  if (!start.exists && !options.resume.empty() && options.resume != "auto")
     base::fail(ErrorKind::config, "--resume {}: there is no run in it", options.resume);
   check_trace(options.trace);
+  engine::TrainerOptions trainer = trainer_options(start.config);
+  start.planned = plan_ahead(start.config, trainer, ranks);
+  start.guess_limit = trainer.guess_limit;
+  return start;
+}
+
+Start decide_together(const Options& options, RankSession& ranks) {
+  using Json = nlohmann::ordered_json;
+  if (!ranks.several()) return decide(options, ranks);
+  Start start;
+  std::string text;
+  if (ranks.first()) {
+    start = decide(options, ranks);
+    text = Json{{"exists", start.exists},
+                {"config", configs::resolved_json(start.config)},
+                {"guess_limit", start.guess_limit ? Json(*start.guess_limit) : Json(nullptr)}}
+               .dump();
+  }
+  const Json shared = Json::parse(ranks.from_first(text));
+  if (ranks.first()) return start;
+  start.exists = shared.at("exists");
+  start.config = configs::parse_config(shared.at("config").dump(), options.config);
+  if (!shared.at("guess_limit").is_null()) start.guess_limit = shared.at("guess_limit").get<double>();
+  return start;
+}
+
+int train(const Options& options, RankSession& ranks) {
+  if (!ranks.first()) spdlog::set_level(spdlog::level::warn);  // the first one tells
+  const Start begin = decide_together(options, ranks);
+  const configs::RunConfig& config = begin.config;
+  const RunDir run(config.run.dir);
   std::optional<configs::RunConfig> stored;
-  if (exists) {
+  if (begin.exists) {
     stored = run.read_config(configs::Purpose::training);
     check_same_numbers(run, *stored, config, options.allow_change);
   }
-
   engine::TrainerOptions trainer_options_ = trainer_options(config);
-  const std::optional<PlannedRun> planned = plan_ahead(config, trainer_options_);
-  RunRecorder recorder(config, planned);
+  trainer_options_.guess_limit = begin.guess_limit;
   trainer_options_.runtime.queue.strict = trainer_options_.store.strict = options.strict;
-  engine::Trainer trainer(trainer_options_, recorder.events());
-  print_memory(trainer, config, exists);
-  start(trainer, run, config, stored);
-  recorder.open(run);
-  base::Trace trace;
-  const engine::RunOutcome outcome = trainer.run(options.trace.empty() ? nullptr : &trace);
-  if (!options.trace.empty()) trace.write(options.trace);
-  return finish(options, config, outcome, recorder.goals());
+  ranks.connect(trainer_options_);
+  RunRecorder recorder(config, begin.planned);
+  engine::TrainerEvents events = recorder.events();
+  if (!ranks.first()) events = {.stop = events.stop};
+  engine::Trainer trainer(trainer_options_, events);
+  return ranks.guard(RankSession::Channel::of_trainer, [&] {
+    if (ranks.first()) print_memory(trainer, config, begin.exists);
+    start(trainer, ranks, run, config, stored);
+    if (ranks.first()) recorder.open(run);
+    base::Trace trace;
+    const bool traced = ranks.first() && !options.trace.empty();
+    const engine::RunOutcome outcome = trainer.run(traced ? &trace : nullptr);
+    trainer.finish();
+    if (traced) trace.write(options.trace);
+    return ranks.first() ? finish(options, config, outcome, recorder.goals())
+           : outcome.stopped ? static_cast<int>(ErrorKind::interrupted) : 0;
+  });
+}
+
+int run_train(const Options& options) {
+  const RankStart started = start_ranks(options.nproc);
+  if (started.exit_code) return *started.exit_code;
+  RankSession ranks(started.launch);
+  return ranks.guard(RankSession::Channel::own, [&] { return train(options, ranks); });
 }
 
 }  // namespace
@@ -199,7 +262,7 @@ void add_train(CLI::App& app, Context& context) {
                       "on with the run in it")
       ->type_name("auto|DIR");
   command->add_option("--trace", options->trace, "Write a Chrome trace of every operation (chrome://tracing, Perfetto)")->type_name("FILE");
-  command->add_option("--nproc", options->nproc, "Start so many ranks on this machine (not finished: 1 only)")
+  command->add_option("--nproc", options->nproc, "Start so many ranks on this machine, and see them through")
       ->type_name("N")
       ->check(CLI::Range(1, 1024));
   command->add_flag("--allow-change", options->allow_change,

@@ -110,12 +110,13 @@ engine::TrainerOptions trainer_options(const configs::RunConfig& c) {
   return o;
 }
 
-void choose_threads(configs::RunConfig* c) {
+void choose_threads(configs::RunConfig* c, uint64_t processes) {
   if (c->machine.compute_threads) return;
   if (c->machine.device == configs::DeviceType::cuda)  // not what this machine has: a run may go on on another one
     return configs::choose_compute_threads(c, 1, "the GPU computes");
-  const auto threads = static_cast<uint32_t>(base::detect_topology().usable_cores());
-  configs::choose_compute_threads(c, threads, "the cores this process may use");
+  const auto threads = static_cast<uint32_t>(std::max<uint64_t>(1, base::detect_topology().usable_cores() / processes));
+  configs::choose_compute_threads(c, threads, processes == 1 ? "the cores this process may use" : "an even share of the cores for each rank");
+  if (processes > 1 && !c->execution.optimizer_threads) c->execution.optimizer_threads = threads;
 }
 
 void choose_tiers(configs::RunConfig* c, const offload::ModelDesc& model, uint64_t gpu, uint64_t host) {
@@ -148,6 +149,18 @@ void choose_device(configs::RunConfig* c) {
                          use.usable ? use.reason : "no CUDA device can be used: " + use.reason);
 }
 
+// What is free is for all processes on the machine. A GPU is one's own.
+void share_memory(configs::RunConfig* c, uint64_t processes) {
+  const bool emulated = c->machine.device != configs::DeviceType::cuda;
+  const uint64_t share = engine::automatic_memory() / processes;
+  const uint64_t given = (emulated ? c->memory.gpu.value_or(0) : 0) + c->memory.host.value_or(0);
+  if (c->memory.host && (c->memory.gpu || !emulated)) return;
+  const uint64_t left = share > given ? share - given : 0;
+  const bool both = emulated && !c->memory.gpu && !c->memory.host;
+  if (emulated && !c->memory.gpu) c->memory.gpu = both ? left / 2 : left;
+  if (!c->memory.host) c->memory.host = both ? left / 2 : left;
+}
+
 // Bytes that "auto" would give device and host.
 std::pair<uint64_t, uint64_t> memory_to_share(const configs::RunConfig& c) {
   const uint64_t free = engine::automatic_memory();
@@ -160,14 +173,15 @@ std::pair<uint64_t, uint64_t> memory_to_share(const configs::RunConfig& c) {
 
 }  // namespace
 
-void choose_open_values(configs::RunConfig* c) {
+void choose_open_values(configs::RunConfig* c, uint64_t processes) {
   choose_device(c);
-  choose_threads(c);
+  choose_threads(c, processes);
+  if (processes > 1) share_memory(c, processes);
   if (!c->steps && c->epochs) {
     const auto tokens = engine::TokenFile::open(c->data.train);
     const engine::Packing packing(tokens, {.seed = c->run.seed, .sequence = static_cast<uint32_t>(c->data.sequence_length), .shuffle = true});
     const double samples = *c->epochs * static_cast<double>(packing.samples_per_epoch());
-    const auto steps = static_cast<uint64_t>(std::ceil(samples / static_cast<double>(c->micro_batch() * c->accumulation())));
+    const auto steps = static_cast<uint64_t>(std::ceil(samples / static_cast<double>(c->micro_batch() * c->accumulation() * c->run.world)));
     configs::choose_steps(c, steps, fmt::format("{} epochs of {} samples", *c->epochs, packing.samples_per_epoch()));
   }
   if (c->zero_optimization.offload_param.device && c->zero_optimization.offload_optimizer.device) return;

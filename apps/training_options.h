@@ -13,11 +13,12 @@ offload::PlanOptions plan_options(const configs::RunConfig& config);  // tiers m
 // Everything that training needs must be resolved (tiers, steps, threads); for a plan, tiers are enough.
 engine::TrainerOptions trainer_options(const configs::RunConfig& config);
 
-// Compute threads that the config leaves open.
-void choose_threads(configs::RunConfig* config);
+// Compute threads that the config leaves open: an even share of the cores for each of the processes on this machine.
+void choose_threads(configs::RunConfig* config, uint64_t processes = 1);
 // Tiers that it leaves open, by what fits into so many bytes.
 void choose_tiers(configs::RunConfig* config, const offload::ModelDesc& model, uint64_t gpu, uint64_t host);
-// Fills tiers, number of steps and compute threads that the config leaves open, by what the model, the data and the machine are.
-void choose_open_values(configs::RunConfig* config);
+// Fills tiers, number of steps and compute threads that the config leaves open, by what the model, the data and the machine are. processes: ranks that
+// share this machine; each gets an even share, of memory that is "auto" too.
+void choose_open_values(configs::RunConfig* config, uint64_t processes = 1);
 
 }  // namespace sluice::apps

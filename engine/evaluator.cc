@@ -69,7 +69,7 @@ Evaluator::Evaluator(Runtime& runtime, Model& model, const StepShape& shape, Ste
 }
 
 EvalResult Evaluator::run(const Packing& data, int slot, const std::function<void(uint64_t, uint64_t)>& progress) {
-  EvalSource source(data, shape_.options(), shape_.layout().world(), progress);
+  EvalSource source(data, shape_.options(), runtime_.comm ? static_cast<uint32_t>(runtime_.comm->world()) : 1, progress);
   StepHandlers handlers(shape_, compute_, transfer_, nullptr, store_, source, {});
   if (comm_) handlers.connect(&*comm_, nullptr);
   handlers.set_newest({.read = slot, .write = slot});

@@ -174,7 +174,7 @@ void load_shared(const StepShape& shape, StepBuffers& buffers, const offload::St
 void load_homes(const StepShape& shape, StepBuffers& buffers, const offload::Store& store, int slot, Runtime& runtime,
                 const Progress& progress) {
   Staging staging(runtime, staged_bytes(shape));
-  (keeps_all(shape) ? load_shared : load_shard)(shape, buffers, store, slot, runtime, staging, progress);
+  (keeps_all(shape) && runtime.comm ? load_shared : load_shard)(shape, buffers, store, slot, runtime, staging, progress);
 }
 
 void store_homes(const StepShape& shape, StepBuffers& buffers, const offload::Store& store, int slot, Runtime& runtime,

@@ -25,7 +25,7 @@ uint64_t host_limit(const RuntimeOptions& options) {
 std::unique_ptr<gpu::Device> make_device(const RuntimeOptions& options) {
   if (options.device == gpu::DeviceKind::cuda)
     return gpu::make_cuda_device(
-        {.memory = options.device_memory, .index = 0, .deterministic = options.deterministic, .poison = options.poison});
+        {.memory = options.device_memory, .index = options.device_index, .deterministic = options.deterministic, .poison = options.poison});
   gpu::EmulatedOptions emulated;
   emulated.memory = memory_budget(options.device_memory, options.host_memory);
   emulated.poison = options.poison;

@@ -19,6 +19,7 @@ struct Links {
 
 struct RuntimeOptions {
   gpu::DeviceKind device = gpu::DeviceKind::cpu;
+  int device_index = 0;        // CUDA: of several
   bool deterministic = true;   // CUDA: kernels that give the same bits in every run
   uint64_t device_memory = 0;  // bytes; 0: what is free less a margin
   uint64_t host_memory = 0;    // same

@@ -291,6 +291,9 @@ offload::OpenReport Trainer::open() {
 }
 
 RunOutcome Trainer::run(base::Trace* trace) { return impl_->run(trace); }
+void Trainer::finish() {
+  if (impl_->runtime.comm) impl_->runtime.comm->control().close();
+}
 EvalResult Trainer::evaluate() { return impl_->evaluate(); }
 
 }  // namespace sluice::engine

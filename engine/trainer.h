@@ -95,6 +95,8 @@ class Trainer {
 
   // Trains to `steps`, evaluating and committing on the way. After an error the object cannot be used again.
   RunOutcome run(base::Trace* trace = nullptr);
+  // Several ranks: all are done. Collective; without it a rank that ends has failed for the others.
+  void finish();
   // Of the evaluation set, with the newest weights. Only with eval_tokens.
   EvalResult evaluate();
 

@@ -103,6 +103,7 @@ TinyResult run_rank(uint32_t rank, comm::LocalGroup* group, TrainerOptions optio
   result.device_planned = planned(trainer);
   first ? trainer.create() : static_cast<void>(trainer.open());
   result.skipped = trainer.run().meta.skipped;
+  trainer.finish();
   result.device_peak = trainer.device_memory().peak;
   result.device_held = trainer.device_memory().held_peak;
   if (group != nullptr) {
