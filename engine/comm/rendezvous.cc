@@ -1,5 +1,6 @@
 #include "engine/comm/rendezvous.h"
 
+#include <fcntl.h>
 #include <poll.h>
 
 #include <algorithm>
@@ -36,6 +37,7 @@ class Host {
       : options_(options), links_(static_cast<size_t>(options.world)), missing_(options.world - 1) {
     const bool local = std::all_of(options.hosts.begin(), options.hosts.end(), is_loopback);
     listener_ = options.listener >= 0 ? Socket(options.listener) : listen_on(options.port, local);
+    fcntl(listener_.fd(), F_SETFD, FD_CLOEXEC);  // one that was inherited goes no further
   }
 
   std::vector<FrameLink> run() {

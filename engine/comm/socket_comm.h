@@ -1,5 +1,5 @@
-// Ranks that are processes, data over TCP: what `--nproc` and torchrun start, and srun without PMIx. Between ranks of one host it stays in
-// the kernel's memory.
+// Ranks that are processes, data over TCP: what `--nproc` and torchrun start, and srun without PMIx. Ranks of one host copy from each
+// other's memory directly where the system allows it (direct_copy.h).
 #pragma once
 #include <memory>
 
@@ -7,7 +7,7 @@
 
 namespace sluice::comm {
 
-// Collective. Errors: peer (a rank cannot be reached).
-std::unique_ptr<Comm> make_socket_comm(std::unique_ptr<Control> control, const CommOptions& options);
+// Collective. direct: false in tests of what TCP alone does. Errors: peer (a rank cannot be reached).
+std::unique_ptr<Comm> make_socket_comm(std::unique_ptr<Control> control, const CommOptions& options, bool direct = true);
 
 }  // namespace sluice::comm

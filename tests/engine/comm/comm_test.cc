@@ -14,14 +14,20 @@ namespace {
 
 const Kind kThreads{"Threads", [](int world, const std::string& body) { return run_threads(world, body, kDeadline); }, false};
 
-const Kind kSockets{"Sockets", [](int world, const std::string& body) { return run_processes(world, body, kDeadline, make_socket_comm); }};
+Kind sockets(const std::string& name, bool direct) {
+  return {name, [direct](int world, const std::string& body) {
+    return run_processes(world, body, kDeadline, [direct](auto control, const CommOptions& options) {
+      return make_socket_comm(std::move(control), options, direct);
+    });
+  }};
+}
 
 // With recovery mpirun does not end the others itself, so that they show what they have been told.
 const Kind kMpi{"OpenMpi", [](int world, const std::string& body) {
   return run_launched(fmt::format("mpirun --allow-run-as-root --oversubscribe --enable-recovery -n {}", world), world, body);
 }};
 
-INSTANTIATE_TEST_SUITE_P(All, CommSuite, testing::Values(kThreads, kSockets), testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(All, CommSuite, testing::Values(kThreads, sockets("Direct", true), sockets("Sockets", false)), testing::PrintToStringParamName());
 #ifdef SLUICE_TEST_MPI
 INSTANTIATE_TEST_SUITE_P(Mpi, CommSuite, testing::Values(kMpi), testing::PrintToStringParamName());
 #endif
