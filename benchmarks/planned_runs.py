@@ -1,9 +1,11 @@
 """Short runs of SmolLM2-135M beside what `sluice plan` says of them; shared by prediction.py and links.py."""
 import json
+import os
 import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -20,8 +22,9 @@ def command(verb, settings, extra=()):
 
 
 def planned(settings):
-    """Seconds of a step, bottleneck, bytes of gpu and host memory."""
-    done = subprocess.run(command("plan", settings, ["--json"]), cwd=ROOT, capture_output=True, text=True)
+    """What `sluice plan` says, the machine measured just now: shared ones are not as fast at all times."""
+    with tempfile.TemporaryDirectory() as cache:
+        done = subprocess.run(command("plan", settings, ["--json"]), cwd=ROOT, capture_output=True, text=True, env={**os.environ, "XDG_CACHE_HOME": cache})
     if done.returncode != 0:
         sys.exit(done.stderr)
     return json.loads(done.stdout)

@@ -3,7 +3,7 @@
 
     prediction.py [--out FILE.md]
 
-Needs what scripts/demo makes (work/), build/release/sluice, and quiet cores. The machine is measured by `sluice plan` itself.
+Needs what scripts/demo makes (work/), build/release/sluice, and quiet cores. The machine is measured by `sluice plan` before each run.
 """
 import argparse
 from pathlib import Path
