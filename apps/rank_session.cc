@@ -14,6 +14,10 @@ std::string RankSession::from_first(const std::string& text) {
   return several() ? control_->gather(comm::Topic::start, first() ? text : std::string()).front() : text;
 }
 
+std::vector<std::string> RankSession::from_all(const std::string& text) {
+  return several() ? control_->gather(comm::Topic::close, text) : std::vector<std::string>{text};
+}
+
 void RankSession::connect(engine::TrainerOptions& options) {
   if (!several()) return;
   options.plan.rank = static_cast<uint32_t>(launch_.rank);

@@ -2,6 +2,7 @@
 #pragma once
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "engine/comm/connect.h"
@@ -22,6 +23,8 @@ class RankSession {
 
   // Collective: the first rank's text, on every rank.
   std::string from_first(const std::string& text);
+  // Collective, while the channel or the trainer that took it over is there: what every rank gave, by rank.
+  std::vector<std::string> from_all(const std::string& text);
   // The trainer's communicator; takes over the channel. Once.
   void connect(engine::TrainerOptions& options);
 

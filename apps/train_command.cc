@@ -81,11 +81,26 @@ void print_memory(const engine::Trainer& trainer, const configs::RunConfig& conf
   spdlog::info("{}", memory_report(config, trainer.layout(), memory));
 }
 
-void print_json(const configs::RunConfig& config, const engine::RunOutcome& outcome, const std::vector<Goal>& goals) {
-  const nlohmann::ordered_json document{{"run", config.run.dir.string()}, {"step", outcome.meta.step}, {"steps", *config.steps},
-                                        {"samples", outcome.meta.samples}, {"tokens", outcome.meta.tokens},
-                                        {"skipped", outcome.meta.skipped}, {"stopped", outcome.stopped},
-                                        {"goals", goals_json(goals, outcome.stopped ? "predicted" : "measured")}};
+nlohmann::ordered_json rank_json(const engine::Trainer& trainer) {
+  uint64_t planned = 0;
+  for (const auto& row : trainer.memory().rows)
+    if (row.place == "gpu") planned += row.bytes;
+  const comm::CommStats traffic = trainer.traffic();
+  return {{"device_planned", planned},
+          {"device_peak", trainer.device_memory().peak},
+          {"gathered", traffic.gather_received},
+          {"reduced", traffic.reduce_received},
+          {"communication_seconds", traffic.seconds}};
+}
+
+// ranks: what rank_json says of each.
+void print_json(const configs::RunConfig& config, const engine::RunOutcome& outcome, const std::vector<Goal>& goals,
+                const std::vector<std::string>& ranks) {
+  nlohmann::ordered_json document{{"run", config.run.dir.string()}, {"step", outcome.meta.step}, {"steps", *config.steps},
+                                  {"samples", outcome.meta.samples}, {"tokens", outcome.meta.tokens},
+                                  {"skipped", outcome.meta.skipped}, {"stopped", outcome.stopped},
+                                  {"goals", goals_json(goals, outcome.stopped ? "predicted" : "measured")}};
+  for (const std::string& rank : ranks) document["ranks"].push_back(nlohmann::ordered_json::parse(rank));
   fmt::print("{}\n", document.dump(2));
 }
 
@@ -118,8 +133,7 @@ void start(engine::Trainer& trainer, RankSession& ranks, const RunDir& run, cons
 }
 
 // A finished run exits 0 though it missed a goal: what it trained is there, and committed. The summary says what was missed.
-int finish(const Options& options, const configs::RunConfig& config, const engine::RunOutcome& outcome, const std::vector<Goal>& goals) {
-  if (options.json) print_json(config, outcome, goals);
+int finish(const configs::RunConfig& config, const engine::RunOutcome& outcome, const std::vector<Goal>& goals) {
   if (config.machine.compute) {
     spdlog::info("timed {} steps; nothing was computed or committed", outcome.meta.step);
     return outcome.stopped ? static_cast<int>(ErrorKind::interrupted) : 0;
@@ -237,9 +251,11 @@ int train(const Options& options, RankSession& ranks) {
     base::Trace trace;
     const bool traced = ranks.first() && !options.trace.empty();
     const engine::RunOutcome outcome = trainer.run(traced ? &trace : nullptr);
+    const std::vector<std::string> of_ranks = ranks.from_all(rank_json(trainer).dump());
     trainer.finish();
     if (traced) trace.write(options.trace);
-    return ranks.first() ? finish(options, config, outcome, recorder.goals())
+    if (ranks.first() && options.json) print_json(config, outcome, recorder.goals(), of_ranks);
+    return ranks.first() ? finish(config, outcome, recorder.goals())
            : outcome.stopped ? static_cast<int>(ErrorKind::interrupted) : 0;
   });
 }
