@@ -101,8 +101,8 @@ def bars(rows):
             x += width
         parts.append(f'<text x="{x + 6:.1f}" y="{y + 13}">{sum(values):.0f} MiB</text>')
     total = 44 + len(rows) * height
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 880 {total}" width="880" height="{total}" font-family="sans-serif" font-size="12">'
-            f'<rect width="880" height="{total}" fill="#fff"/>\n' + "\n".join(parts) + "\n</svg>\n")
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-24 0 904 {total}" width="904" height="{total}" font-family="sans-serif" font-size="12">'
+            f'<rect x="-24" width="904" height="{total}" fill="#fff"/>\n' + "\n".join(parts) + "\n</svg>\n")
 
 
 def main():

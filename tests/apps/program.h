@@ -23,6 +23,7 @@ class Program {
   Program& operator=(const Program&) = delete;
   void signal(int number) const;
   bool running();
+  pid_t pid() const { return pid_; }
   ProgramResult finish();
 
  private:

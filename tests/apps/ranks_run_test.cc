@@ -1,0 +1,127 @@
+// Several ranks through the program: they train, go on as another number of ranks, and end together when one of them dies or is stopped.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <fstream>
+#include <thread>
+
+#include "tests/apps/run_fixture.h"
+
+namespace sluice::apps {
+namespace {
+
+using testing::HasSubstr;
+using namespace std::chrono_literals;
+
+class RanksRun : public RunFixture {
+ protected:
+  static Words ranks(int n, const Words& set = {}) {
+    Words all{"train_micro_batch_size_per_gpu=1", "train_batch_size=4"};
+    all.insert(all.end(), set.begin(), set.end());
+    return train(all, {"--resume", "auto", "--nproc", std::to_string(n)});
+  }
+
+  // Processes that this one has started, in the order of their start: the ranks.
+  static std::vector<pid_t> children(pid_t parent) {
+    std::ifstream in("/proc/" + std::to_string(parent) + "/task/" + std::to_string(parent) + "/children");
+    std::vector<pid_t> found;
+    for (pid_t pid; in >> pid;) found.push_back(pid);
+    return found;
+  }
+
+  // Waits until so many steps are in metrics.jsonl.
+  void wait_for_steps(size_t steps) const {
+    for (int i = 0; i < 600 && (!std::filesystem::exists(at("run/metrics.jsonl")) || steps_written("run") < steps); ++i)
+      std::this_thread::sleep_for(50ms);
+    ASSERT_GE(steps_written("run"), steps);
+  }
+};
+
+TEST_F(RanksRun, GoOnAsAnotherNumberOfRanks) {
+  succeed(ranks(2, {"steps=2"}));
+  EXPECT_EQ(inspect("run").at("world"), 2);
+  uint64_t step = 2;
+  for (const int n : {4, 1, 3, 2}) {
+    const std::string batch = n == 3 ? "train_batch_size=6" : "train_batch_size=4";
+    const std::string told = succeed(ranks(n, {"steps=" + std::to_string(step += 2), batch}));
+    EXPECT_THAT(told, HasSubstr("run.world")) << "the change is told";
+    const auto seen = inspect("run");
+    EXPECT_EQ(seen.at("world"), n);
+    EXPECT_EQ(seen.at("step"), step);
+  }
+  EXPECT_EQ(steps_written("run"), step);
+  EXPECT_EQ(inspect("run").at("samples"), 2 * (4 + 4 + 4 + 6 + 4));
+  succeed({"eval", "run"});
+  succeed({"export", "run", "exported"});
+}
+
+// The same numbers whoever starts them, and what one rank computes to rounding.
+TEST_F(RanksRun, SeveralRanksTrainWhatOneTrains) {
+  succeed(ranks(1, {"run.dir=one", "steps=4"}));
+  succeed(ranks(2, {"run.dir=two", "steps=4"}));
+  std::ifstream one(at("one/metrics.jsonl")), two(at("two/metrics.jsonl"));
+  size_t steps = 0;
+  for (std::string a, b; std::getline(one, a) && std::getline(two, b);) {
+    const auto left = nlohmann::json::parse(a), right = nlohmann::json::parse(b);
+    if (!left.contains("loss") || !left.contains("grad_norm")) continue;
+    EXPECT_NEAR(left.at("loss").get<double>(), right.at("loss").get<double>(), 5e-3);
+    ++steps;
+  }
+  EXPECT_EQ(steps, 4u);
+}
+
+TEST_F(RanksRun, OneThatIsKilledEndsTheRunWhichGoesOnWithOthers) {
+  for (const int victim : {0, 1}) {
+    std::filesystem::remove_all(at("run"));
+    Program program(ranks(2, {"steps=100000"}), at(""), environment_);
+    wait_for_steps(3);
+    const std::vector<pid_t> all = children(program.pid());
+    ASSERT_EQ(all.size(), 2u);
+    kill(all[static_cast<size_t>(victim)], SIGKILL);
+    const ProgramResult result = program.finish();
+    EXPECT_EQ(result.status, 9) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("rank " + std::to_string(victim)));
+    const size_t before = inspect("run").at("step");
+    EXPECT_GE(before, 2u);
+    succeed(ranks(victim == 0 ? 3 : 1, {"steps=" + std::to_string(before + 2), victim == 0 ? "train_batch_size=6" : "train_batch_size=4"}));
+    EXPECT_EQ(inspect("run").at("step"), before + 2);
+    EXPECT_LE(steps_written("run"), before + 2);
+  }
+}
+
+TEST_F(RanksRun, AStopSignalReachesAll) {
+  Program program(ranks(2, {"steps=100000"}), at(""), environment_);
+  wait_for_steps(3);
+  program.signal(SIGTERM);
+  const ProgramResult result = program.finish();
+  EXPECT_EQ(result.status, 75) << result.err;
+  const size_t step = inspect("run").at("step");
+  EXPECT_EQ(steps_written("run"), step);
+  succeed(ranks(2, {"steps=" + std::to_string(step + 1)}));
+}
+
+// At any time: while starting, loading, stepping, committing, or ending.
+TEST_F(RanksRun, SlowKilledAtAnyTimeItGoesOnWithAnotherNumber) {
+  size_t committed = 0;
+  for (int round = 0; round < 24; ++round) {
+    const int n = 2 + round % 3;
+    Program program(ranks(n, {"steps=100000", n == 3 ? "train_batch_size=6" : "train_batch_size=4"}), at(""), environment_);
+    std::this_thread::sleep_for(std::chrono::milliseconds(150 + 170 * round % 1900));
+    if (const std::vector<pid_t> all = children(program.pid()); !all.empty())
+      kill(all[static_cast<size_t>(round) % all.size()], SIGKILL);
+    else
+      program.signal(SIGKILL);
+    const ProgramResult result = program.finish();
+    EXPECT_TRUE(result.status == 9 || result.status == 128 + SIGKILL) << result.status << "\n" << result.err;
+    if (!std::filesystem::exists(at("run/store"))) continue;
+    const size_t step = inspect("run").at("step");
+    EXPECT_GE(step, committed);
+    committed = step;
+  }
+  succeed(ranks(2, {"steps=" + std::to_string(committed + 2)}));
+  EXPECT_LE(steps_written("run"), committed + 2);
+}
+
+}  // namespace
+}  // namespace sluice::apps
