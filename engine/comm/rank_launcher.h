@@ -8,7 +8,9 @@ namespace sluice::comm {
 struct RankCommand {
   std::vector<std::string> arguments;  // the program's path first
   int ranks = 1;
-  double grace = 70;  // seconds that the others may take to end by themselves once one has failed; the deadline and some
+  // Seconds that the others may take to end by themselves once one has failed. A lost connection is noticed at once; what they wait for without one
+  // (ranks that have not met yet) does not come any more.
+  double grace = 20;
 };
 
 // Each rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, SLUICE_JOB; rank 0 also SLUICE_LISTENER, a socket that

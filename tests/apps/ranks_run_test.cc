@@ -104,7 +104,7 @@ TEST_F(RanksRun, AStopSignalReachesAll) {
 // At any time: while starting, loading, stepping, committing, or ending.
 TEST_F(RanksRun, SlowKilledAtAnyTimeItGoesOnWithAnotherNumber) {
   size_t committed = 0;
-  for (int round = 0; round < 24; ++round) {
+  for (int round = 0; round < 16; ++round) {
     const int n = 2 + round % 3;
     Program program(ranks(n, {"steps=100000", n == 3 ? "train_batch_size=6" : "train_batch_size=4"}), at(""), environment_);
     std::this_thread::sleep_for(std::chrono::milliseconds(150 + 170 * round % 1900));
