@@ -9,16 +9,15 @@ namespace {
 
 using offload::Placement;
 
+const char* how_known(const engine::MemoryRow& row) { return row.measured ? "measured" : row.estimated ? "estimated" : ""; }
+
 std::string memory_table(const engine::MemoryReport& memory) {
   std::string text = fmt::format("{:<6} {:<24} {:>12} {:>12}\n", "place", "purpose", "need", "have");
   for (const char* place : {"gpu", "host", "disk"}) {
     for (const auto& row : memory.rows)
       if (row.place == place)
-        text += fmt::format("{:<6} {:<24} {:>12}               {}\n", row.place, row.purpose,
-                            base::format_bytes(row.bytes),
-                            row.measured    ? "measured"
-                            : row.estimated ? "estimated"
-                                            : "");
+        text += fmt::format("{:<6} {:<24} {:>12}               {}{}\n", row.place, row.purpose, base::format_bytes(row.bytes),
+                            how_known(row), row.beside ? ", beside the total" : "");
     const std::string name = place;
     const uint64_t have = name == "gpu"    ? memory.gpu_have
                           : name == "host" ? memory.host_have

@@ -36,6 +36,7 @@ engine::RunPlanOptions run_plan_options(const configs::RunConfig& config, const 
   o.config = model;
   o.trainer = trainer_options(config);
   o.machine = machine;
+  o.gpu = machine.device_memory_rate > 0 && config.machine.device != configs::DeviceType::cpu;
   o.compute_threads = config.machine.compute_threads.value_or(1);
   return o;
 }

@@ -14,13 +14,18 @@ struct Options : CommonOptions {
   std::string run, out, tensorboard;
 };
 
+RunRecord read_record(const RunDir& run) {
+  return {read_metrics(run.metrics_file()), read_starts(run.starts_file()), read_run_memory(run.memory_file())};
+}
+
 int run_report(const Options& options) {
   const RunDir run(options.run);
   const configs::RunConfig config = run.read_run();
-  const RunMetrics metrics = read_metrics(run.metrics_file());
+  const RunRecord record = read_record(run);
+  const RunMetrics& metrics = record.metrics;
   const std::string file = options.out.empty() ? (run.path() / "report.html").string() : options.out;
   std::ofstream out(file, std::ios::trunc);
-  out << report_page(config, metrics);
+  out << report_page(config, record);
   out.close();
   if (!out) base::fail(base::ErrorKind::disk, "cannot write {}: {}", file, std::strerror(errno));
   if (!options.tensorboard.empty()) write_tensorboard(options.tensorboard, metrics);
@@ -36,7 +41,7 @@ int run_report(const Options& options) {
 
 void add_report(CLI::App& app, Context& context) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = add_command(app, context, "report", "Write one HTML page about a run: losses, times, stalls, bandwidths, events", options, run_report);
+  CLI::App* command = add_command(app, context, "report", "Write one HTML page about a run: losses, times, stalls, bandwidths, memory, events", options, run_report);
   command->add_option("RUN_DIR", options->run, "Folder of the run; it may be at work")->required()->type_name("");
   command->add_option("--out", options->out, "HTML file to write (default: RUN_DIR/report.html)")->type_name("FILE");
   command->add_option("--tensorboard", options->tensorboard, "Also write the figures as a TensorBoard event file into this folder")->type_name("DIR");

@@ -4,14 +4,17 @@
 
 #include <cmath>
 
+#include "apps/goals.h"
+#include "apps/report_memory.h"
 #include "apps/svg_chart.h"
-#include "base/statistics.h"
 #include "base/units.h"
 #include "configs/explain.h"
 #include "offload/plan.h"
 
 namespace sluice::apps {
 namespace {
+
+constexpr double kGiB = 1 << 30;
 
 std::vector<double> column(const RunMetrics& metrics, const std::string& key) {
   std::vector<double> values;
@@ -31,41 +34,62 @@ Series over_steps(const RunMetrics& metrics, const std::string& name, const std:
   return series;
 }
 
+// What the device did, phase by phase.
+std::vector<Series> phases(const RunMetrics& metrics) {
+  std::vector<Series> series;
+  for (const char* phase : {"forward", "loss", "backward", "recompute", "other", "optimizer"})
+    series.push_back(over_steps(metrics, phase, std::string("phase.") + phase));
+  return series;
+}
+
 std::string row(const std::string& name, const std::string& value) {
   return fmt::format("<tr><th>{}</th><td>{}</td></tr>\n", escaped(name), escaped(value));
 }
 
-std::string summary(const configs::RunConfig& config, const RunMetrics& metrics) {
+std::string summary(const configs::RunConfig& config, const RunRecord& run) {
+  const RunMetrics& metrics = run.metrics;
+  const configs::ZeroOptions& zero = config.zero_optimization;
+  const auto tier = [](const auto& chosen) { return chosen ? offload::to_string(*chosen) : "auto"; };
   std::string text = "<table>\n" + row("run", config.run.dir.string()) + row("model", config.model.path.string());
-  text += row("weights, state, overlap", fmt::format("{}, {}, {}", config.zero_optimization.offload_param.device ? offload::to_string(*config.zero_optimization.offload_param.device) : "auto",
-                                                     config.zero_optimization.offload_optimizer.device ? offload::to_string(*config.zero_optimization.offload_optimizer.device) : "auto",
-                                                     config.execution.overlap ? offload::to_string(*config.execution.overlap) : "auto"));
+  text += row("weights, state, overlap", fmt::format("{}, {}, {}", tier(zero.offload_param.device), tier(zero.offload_optimizer.device),
+                                                     tier(config.execution.overlap)));
+  if (!run.starts.empty()) text += row("device", run.starts.back().device);
   if (metrics.steps.empty()) return text + row("steps", "none yet") + "</table>\n";
-  const std::vector<double> losses = column(metrics, "loss"), seconds = column(metrics, "step_seconds"), tokens = column(metrics, "tokens");
-  double total = 0, all_seconds = 0, written = 0;
-  for (const double t : tokens) total += t;
-  for (const double s : seconds) all_seconds += s;
-  for (const double b : column(metrics, "bytes.disk_write")) written += b;
-  double redone = 0, skipped = 0;
-  for (const double r : column(metrics, "redone")) redone += r;
-  for (const double s : column(metrics, "skipped")) skipped += s;
+  const std::vector<double> losses = column(metrics, "loss");
+  double tokens = 0, seconds = 0;
+  for (const double t : column(metrics, "tokens")) tokens += t;
+  for (const double s : column(metrics, "step_seconds")) seconds += s;
   text += row("steps", fmt::format("{} of {}", metrics.steps.back().step, config.steps.value_or(0)));
-  text += row("tokens", fmt::format("{:.0f} in {}", total, base::format_duration(all_seconds)));
+  text += row("tokens", fmt::format("{:.0f} in {}", tokens, base::format_duration(seconds)));
   if (!losses.empty()) text += row("loss", fmt::format("{:.4f} to {:.4f}", losses.front(), losses.back()));
   if (!metrics.evaluations.empty())
     text += row("evaluation loss", fmt::format("{:.4f} to {:.4f}", metrics.evaluations.front().loss, metrics.evaluations.back().loss));
-  text += row("step, median", fmt::format("{:.3g} s", base::median(seconds)));
-  text += row("written to disk", base::format_bytes(static_cast<uint64_t>(written)));
-  text += row("skipped steps", fmt::format("{:.0f}", skipped)) + row("steps redone after a wrong guess", fmt::format("{:.0f}", redone));
+  return text + "</table>\n";
+}
+
+std::string figures(const RunRecord& run) {
+  std::string text = "<table>\n";
+  for (const Figure& figure : run_figures(run)) text += row(figure.name, figure.value);
+  return text + "</table>\n";
+}
+
+std::string goals(const configs::RunConfig& config, const RunMetrics& metrics) {
+  GoalWatch watch(config.goals, config.steps.value_or(0), config.data.eval.empty() ? 0 : config.run.eval_every);
+  watch.resume(metrics);
+  const std::vector<Goal> all = watch.forecast();
+  if (all.empty()) return "";
+  std::string text = "<h2>Goals</h2>\n<table>\n";
+  for (const Goal& goal : all) text += fmt::format("<tr><td>{}</td></tr>\n", escaped(goal_line(goal)));
   return text + "</table>\n";
 }
 
 std::vector<Series> stalls(const RunMetrics& metrics) {
   std::vector<Series> series;
   for (size_t lane = 0; lane < offload::kLanes; ++lane) {
-    const std::string name = offload::to_string(static_cast<offload::Lane>(lane));
+    const auto which = static_cast<offload::Lane>(lane);
+    const std::string name = which == offload::Lane::compute ? "itself" : offload::to_string(which);
     Series one = over_steps(metrics, "waits for " + name, "stall." + name, "step_seconds", 0.01);
-    if (name != "compute" && !one.points.empty()) series.push_back(std::move(one));
+    if (!one.points.empty()) series.push_back(std::move(one));
   }
   return series;
 }
@@ -80,10 +104,13 @@ std::string charts(const RunMetrics& metrics) {
          chart("Gradient norm", "", true, {over_steps(metrics, "norm before clipping", "grad_norm")}) +
          chart("Learning rate", "", true, {over_steps(metrics, "lr", "lr")}) +
          chart("Step time", "s", true, {over_steps(metrics, "measured", "step_seconds"), over_steps(metrics, "predicted", "predicted_seconds")}) +
-         chart("Compute stands still", "%", true, stalls(metrics)) +
+         chart("Phases of a step", "s", true, phases(metrics)) + chart("Compute stands still", "%", true, stalls(metrics)) +
          chart("Bandwidth over the whole step", "GB/s", true,
                {over_steps(metrics, "disk read", "bytes.disk_read", "step_seconds", 1e9), over_steps(metrics, "disk write", "bytes.disk_write", "step_seconds", 1e9),
-                over_steps(metrics, "to the device", "bytes.h2d", "step_seconds", 1e9), over_steps(metrics, "from the device", "bytes.d2h", "step_seconds", 1e9)});
+                over_steps(metrics, "to the device", "bytes.h2d", "step_seconds", 1e9), over_steps(metrics, "from the device", "bytes.d2h", "step_seconds", 1e9)}) +
+         chart("Memory", "GiB", true,
+               {over_steps(metrics, "device, peak", "memory.gpu_peak", "", kGiB), over_steps(metrics, "host budget, peak", "memory.host_peak", "", kGiB),
+                over_steps(metrics, "process", "memory.resident", "", kGiB)});
 }
 
 std::string events(const RunMetrics& metrics) {
@@ -103,13 +130,15 @@ std::string settings(const configs::RunConfig& config) {
 
 }  // namespace
 
-std::string report_page(const configs::RunConfig& config, const RunMetrics& metrics) {
+std::string report_page(const configs::RunConfig& config, const RunRecord& run) {
+  const RunMetrics& metrics = run.metrics;
   const std::string title = "sluice: " + config.run.dir.filename().string();
   return "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>" + escaped(title) +
          "</title>\n<style>body{font-family:sans-serif;max-width:800px;margin:2em auto;padding:0 1em;color:#222}"
          "table{border-collapse:collapse;font-size:14px}th{text-align:left;font-weight:normal;color:#555;padding:2px 16px 2px 0;vertical-align:top}"
          "td{padding:2px 16px 2px 0;overflow-wrap:anywhere}svg{max-width:100%;height:auto;display:block;margin:1em 0}</style></head>\n<body>\n<h1>" +
-         escaped(title) + "</h1>\n" + summary(config, metrics) + charts(metrics) + "<h2>Events</h2>\n" + events(metrics) + settings(config) +
+         escaped(title) + "</h1>\n" + summary(config, run) + goals(config, metrics) + charts(metrics) + "<h2>Figures</h2>\n" + figures(run) +
+         memory_section(run) + "<h2>Events</h2>\n" + events(metrics) + settings(config) +
          "</body></html>\n";
 }
 

@@ -2,11 +2,11 @@
 #pragma once
 #include <string>
 
-#include "apps/run_metrics.h"
+#include "apps/run_figures.h"
 #include "configs/run_config.h"
 
 namespace sluice::apps {
 
-std::string report_page(const configs::RunConfig& config, const RunMetrics& metrics);
+std::string report_page(const configs::RunConfig& config, const RunRecord& run);
 
 }  // namespace sluice::apps

@@ -103,15 +103,20 @@ void NewRun::take_back() noexcept {
     if (!fs::remove(at, ignored)) break;  // not empty
 }
 
-void RunDir::cut_metrics(uint64_t step) const {
-  if (!fs::exists(metrics_file())) return;
+uint64_t RunDir::cut_metrics(uint64_t step) const {
+  if (!fs::exists(metrics_file())) return 0;
+  uint64_t lost = 0;
   std::istringstream lines(read_text(metrics_file()));
   std::string kept;
   for (std::string line; std::getline(lines, line);) {
     const auto json = nlohmann::json::parse(line, nullptr, false);  // the last line may be torn
-    if (json.is_object() && json.value("step", UINT64_MAX) <= step) kept += line + "\n";
+    if (json.is_object() && json.value("step", UINT64_MAX) <= step)
+      kept += line + "\n";
+    else
+      lost += json.is_object() && json.contains("step_seconds") ? 1 : 0;
   }
   replace_text(metrics_file(), kept);
+  return lost;
 }
 
 }  // namespace sluice::apps

@@ -1,4 +1,4 @@
-// The small persistent folder of a run: its resolved config, metrics.jsonl, log.txt. The store lies in it too (RUN/store).
+// The small persistent folder of a run: its resolved config, metrics.jsonl, starts.jsonl, memory.json, log.txt. The store lies in it too (RUN/store).
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -17,6 +17,8 @@ class RunDir {
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path config_file() const { return path_ / "config.json"; }
   std::filesystem::path metrics_file() const { return path_ / "metrics.jsonl"; }
+  std::filesystem::path memory_file() const { return path_ / "memory.json"; }
+  std::filesystem::path starts_file() const { return path_ / "starts.jsonl"; }
   std::filesystem::path log_file() const { return path_ / "log.txt"; }
 
   bool has_store() const;
@@ -25,8 +27,8 @@ class RunDir {
   configs::RunConfig read_config(configs::Purpose purpose) const;
   // The same for a command that reads a run: what is no run is Error(config) that says why.
   configs::RunConfig read_run() const;
-  // Drops the lines of steps after `step`, which were never committed.
-  void cut_metrics(uint64_t step) const;
+  // Drops the lines of steps after `step`, which were never committed; returns how many steps these are.
+  uint64_t cut_metrics(uint64_t step) const;
 
  private:
   std::filesystem::path path_;

@@ -22,6 +22,8 @@ void add(const json& line, RunMetrics& metrics) {
   const uint64_t step = line.at("step").get<uint64_t>();
   if (line.contains("event")) {
     metrics.events.push_back({step, line.at("event").get<std::string>(), line.at("text").get<std::string>()});
+  } else if (line.contains("commit_seconds")) {
+    metrics.commits.push_back({step, line.at("commit_seconds").get<double>()});
   } else if (line.contains("eval_loss")) {
     metrics.evaluations.push_back({step, line.at("eval_loss").get<double>(), line.value("eval_seconds", 0.0)});
   } else {

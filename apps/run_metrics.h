@@ -22,8 +22,14 @@ struct StoredEvent {
   std::string kind, text;
 };
 
+struct CommitFigures {  // of the state in memory; a step that is committed on its own has it in its line
+  uint64_t step;
+  double seconds;  // that training stood still
+};
+
 struct RunMetrics {
   std::vector<StepFigures> steps;
+  std::vector<CommitFigures> commits;
   std::vector<EvalFigures> evaluations;
   std::vector<StoredEvent> events;
 };

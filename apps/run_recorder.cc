@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "apps/stop_signal.h"
 #include "configs/run_config.h"
@@ -19,20 +20,32 @@ std::array<double, offload::kLanes> planned_busy(const std::optional<PlannedRun>
 
 RunRecorder::RunRecorder(const configs::RunConfig& config, const std::optional<PlannedRun>& planned)
     : config_(config),
-      predicted_(planned ? std::optional(planned->plan.simulation.step_seconds) : std::nullopt),
       watch_(planned_busy(planned)),
-      goals_(config.goals, config.steps.value_or(0), config.data.eval.empty() ? 0 : config.run.eval_every) {}
+      goals_(config.goals, config.steps.value_or(0), config.data.eval.empty() ? 0 : config.run.eval_every) {
+  if (!planned) return;
+  const offload::Machine& m = planned->machine;
+  facts_.predicted = planned->plan.simulation.step_seconds;
+  facts_.compute_rate = m.compute;
+  ceilings_ = Ceilings{m.disk_read, m.disk_write, m.h2d, m.d2h, m.compute};
+}
 
 engine::TrainerEvents RunRecorder::events() {
   engine::TrainerEvents events;
   events.on_step = [this](const engine::StepReport& report) { step(report); };
   events.on_progress = [this](const std::string& what, uint64_t done, uint64_t total) { progress_.update(what, done, total); };
   events.on_eval = [this](uint64_t at, const engine::EvalResult& result) { evaluation(at, result); };
+  events.on_commit = [this](uint64_t at, double seconds) {
+    metrics_->append(nlohmann::ordered_json{{"step", at}, {"commit_seconds", seconds}}.dump());
+  };
   events.stop = &install_stop_signals();
   return events;
 }
 
-void RunRecorder::open(const RunDir& run) {
+void RunRecorder::open(const RunDir& run, const engine::Trainer& trainer) {
+  trainer_ = &trainer;
+  facts_.planned = link_bytes(trainer.plan());
+  facts_.flops = trainer.flops_per_step();
+  facts_.now = trainer.counters();
   if (std::filesystem::exists(run.metrics_file())) goals_.resume(read_metrics(run.metrics_file()));
   metrics_.emplace(run.metrics_file());
   last_ = Clock::now();
@@ -40,8 +53,11 @@ void RunRecorder::open(const RunDir& run) {
 
 void RunRecorder::step(const engine::StepReport& report) {
   last_ = Clock::now();
-  metrics_->append(metrics_line(report, predicted_));
-  goals_.step(report.step, report.seconds, static_cast<double>(disk_written(report)));
+  facts_.before = std::exchange(facts_.now, trainer_->counters());
+  facts_.device = trainer_->device_memory();
+  facts_.process = base::read_process_memory();
+  metrics_->append(metrics_line(report, facts_));
+  goals_.step(report.step, report.seconds, static_cast<double>(link_bytes(report.stats.bytes).disk_write));
   if (report.step % std::max<uint64_t>(1, config_.run.log_every) == 0 || report.step == report.steps || report.skipped) {
     const std::string forecast = goals_.forecast_text();
     spdlog::info("{}{}{}", step_line(report), forecast.empty() ? "" : "  ", forecast);

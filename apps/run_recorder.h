@@ -9,6 +9,7 @@
 #include "apps/planned_run.h"
 #include "apps/progress.h"
 #include "apps/run_dir.h"
+#include "apps/run_starts.h"
 #include "apps/run_watch.h"
 #include "apps/step_output.h"
 #include "engine/trainer.h"
@@ -22,8 +23,11 @@ class RunRecorder {
   RunRecorder(const configs::RunConfig& config, const std::optional<PlannedRun>& planned);
 
   engine::TrainerEvents events();
-  // Before the first step, when the lines of steps that were not committed have been cut. Error(disk).
-  void open(const RunDir& run);
+  // Before the first step, when the store is open and the lines of steps that were not committed have been cut. The trainer must
+  // outlive the steps. Error(disk).
+  void open(const RunDir& run, const engine::Trainer& trainer);
+  // What was measured of this machine before the run; none: nothing was.
+  const std::optional<Ceilings>& ceilings() const { return ceilings_; }
   std::vector<Goal> goals() const { return goals_.forecast(); }
 
  private:
@@ -33,7 +37,9 @@ class RunRecorder {
   void tell(const RunEvent& event);
 
   const configs::RunConfig& config_;
-  const std::optional<double> predicted_;  // seconds of a step
+  StepFacts facts_;  // what does not change from step to step, and the counters at the end of the last one
+  std::optional<Ceilings> ceilings_;
+  const engine::Trainer* trainer_ = nullptr;
   std::optional<MetricsFile> metrics_;
   Progress progress_;
   RunWatch watch_;

@@ -15,37 +15,30 @@ using offload::Lane;
 
 namespace {
 
-uint64_t bytes(const engine::StepReport& s, Lane a, Lane b) {
-  return s.stats.bytes[static_cast<size_t>(a)] + (a == b ? 0 : s.stats.bytes[static_cast<size_t>(b)]);
-}
-uint64_t disk_read(const engine::StepReport& s) { return bytes(s, Lane::disk_weights, Lane::disk_state); }
-uint64_t h2d(const engine::StepReport& s) { return bytes(s, Lane::h2d, Lane::h2d); }
-uint64_t d2h(const engine::StepReport& s) { return bytes(s, Lane::d2h, Lane::d2h); }
-
 double rate(uint64_t n, const engine::StepReport& s) { return s.seconds > 0 ? static_cast<double>(n) / s.seconds / 1e9 : 0; }
 double tokens_per_second(const engine::StepReport& s) { return s.seconds > 0 ? static_cast<double>(s.tokens) / s.seconds : 0; }
 
 }  // namespace
 
-uint64_t disk_written(const engine::StepReport& s) { return bytes(s, Lane::disk_write_weights, Lane::disk_write_state); }
-
 std::string step_line(const engine::StepReport& s) {
   const std::string numbers = s.timing_only ? "timing only" : fmt::format("loss {:.4f}  lr {:.2e}  grad_norm {:.3f}  clip_coef {:.3f}", s.loss, s.lr,
                                                                           s.grad_norm, s.clip);
+  const LinkBytes moved = link_bytes(s.stats.bytes);
   return fmt::format("step {}/{}  {}  {:.0f} tokens/s  {:.2f} s  disk {:.2f} read {:.2f} write  copy {:.2f} GB/s  eta {}{}{}{}", s.step, s.steps,
-                     numbers, tokens_per_second(s), s.seconds, rate(disk_read(s), s),
-                     rate(disk_written(s), s), rate(h2d(s) + d2h(s), s), base::format_duration(s.eta_seconds),
+                     numbers, tokens_per_second(s), s.seconds, rate(moved.disk_read, s),
+                     rate(moved.disk_write, s), rate(moved.h2d + moved.d2h, s), base::format_duration(s.eta_seconds),
                      s.skipped ? "  SKIPPED: not finite" : "", s.redone ? "  redone" : "", s.committed ? "  committed" : "");
 }
 
-std::string metrics_line(const engine::StepReport& s, std::optional<double> predicted) {
+std::string metrics_line(const engine::StepReport& s, const StepFacts& facts) {
   using Json = nlohmann::ordered_json;
   const auto number = [&](double value) { return s.timing_only ? Json(nullptr) : Json(value); };
   nlohmann::ordered_json stall = nlohmann::ordered_json::object();
   stall["compute"] = s.stats.compute_stall;
   for (size_t lane = 0; lane < offload::kLanes; ++lane)
-    if (s.stats.stall_by_lane[lane] > 0) stall[offload::to_string(static_cast<Lane>(lane))] = s.stats.stall_by_lane[lane];
-  const nlohmann::ordered_json line{
+    if (s.stats.stall_by_lane[lane] > 0) stall[stall_name(static_cast<Lane>(lane))] = s.stats.stall_by_lane[lane];
+  const LinkBytes moved = link_bytes(s.stats.bytes);
+  Json line{
       {"step", s.step},
       {"loss", number(s.loss)},
       {"lr", s.lr},
@@ -54,12 +47,13 @@ std::string metrics_line(const engine::StepReport& s, std::optional<double> pred
       {"tokens", s.tokens},
       {"tokens_per_s", tokens_per_second(s)},
       {"step_seconds", s.seconds},
-      {"predicted_seconds", predicted ? Json(*predicted) : Json(nullptr)},
+      {"predicted_seconds", facts.predicted ? Json(*facts.predicted) : Json(nullptr)},
       {"stall", stall},
-      {"bytes", {{"disk_read", disk_read(s)}, {"disk_write", disk_written(s)}, {"h2d", h2d(s)}, {"d2h", d2h(s)}}},
+      {"bytes", {{"disk_read", moved.disk_read}, {"disk_write", moved.disk_write}, {"h2d", moved.h2d}, {"d2h", moved.d2h}}},
       {"skipped", s.skipped},
       {"redone", s.redone},
       {"committed", s.committed}};
+  line.update(facts_json(s, facts));
   return line.dump();
 }
 

@@ -2,22 +2,18 @@
 #pragma once
 #include <cstdio>
 #include <filesystem>
-#include <optional>
 #include <string>
 
+#include "apps/step_facts.h"
 #include "engine/trainer.h"
 
 namespace sluice::apps {
-
-// Bytes that the step wrote to disk.
-uint64_t disk_written(const engine::StepReport& step);
 
 // One line for people: loss, lr, grad_norm, clip_coef, tokens/s, step time, disk and copy GB/s, ETA.
 std::string step_line(const engine::StepReport& step);
 
 // The same step as one line of metrics.jsonl (names: docs/design.md).
-// predicted: seconds of a step; none: no plan was made.
-std::string metrics_line(const engine::StepReport& step, std::optional<double> predicted);
+std::string metrics_line(const engine::StepReport& step, const StepFacts& facts);
 
 // Appends whole lines. Thread-safe by the caller. Error(disk).
 class MetricsFile {

@@ -1,6 +1,7 @@
 // sluice train: one command that starts a run, or with --resume goes on with it.
 #include <spdlog/spdlog.h>
 
+#include <chrono>
 #include <fstream>
 #include <optional>
 
@@ -13,7 +14,10 @@
 #include "apps/rank_session.h"
 #include "apps/ranks.h"
 #include "apps/run_dir.h"
+#include "apps/run_figures.h"
+#include "apps/run_memory.h"
 #include "apps/run_recorder.h"
+#include "apps/run_starts.h"
 #include "apps/training_options.h"
 #include "base/error.h"
 #include "base/trace.h"
@@ -70,7 +74,7 @@ void check_trace(const std::string& file) {
   if (!existed) std::filesystem::remove(file);
 }
 
-void print_memory(const engine::Trainer& trainer, const configs::RunConfig& config, bool exists) {
+engine::MemoryReport print_memory(const engine::Trainer& trainer, const configs::RunConfig& config, bool exists) {
   engine::MemoryReport memory = trainer.memory();
   const uint64_t need = engine::disk_need(trainer.layout(), *config.storage.durable);
   memory.rows.push_back({"disk", "slots", need});
@@ -79,6 +83,7 @@ void print_memory(const engine::Trainer& trainer, const configs::RunConfig& conf
   if (!config.run.deterministic)
     spdlog::warn("run.deterministic is false: no two runs give the same bits, so equal results in every tier and after a resume are off");
   spdlog::info("{}", memory_report(config, trainer.layout(), memory));
+  return memory;
 }
 
 nlohmann::ordered_json rank_json(const engine::Trainer& trainer) {
@@ -104,32 +109,33 @@ void print_json(const configs::RunConfig& config, const engine::RunOutcome& outc
   fmt::print("{}\n", document.dump(2));
 }
 
-// Opens the store, or creates it; then the run's folder and log, which are the first rank's.
-void start(engine::Trainer& trainer, RankSession& ranks, const RunDir& run, const configs::RunConfig& config,
-           const std::optional<configs::RunConfig>& stored) {
+// Opens the store, or creates it; then the run's folder and log, which are the first rank's. Returns how many steps of the last start are lost.
+uint64_t start(engine::Trainer& trainer, RankSession& ranks, const RunDir& run, const configs::RunConfig& config,
+               const std::optional<configs::RunConfig>& stored) {
   if (!stored) {
     std::optional<NewRun> fresh;
     if (ranks.first()) fresh.emplace(run, config);
     trainer.create();
-    if (!ranks.first()) return;
+    if (!ranks.first()) return 0;
     fresh->keep();
     log_to_file(run.log_file());
     spdlog::info("created the store of {}", config.run.dir.string());
-    return;
+    return 0;
   }
   const offload::OpenReport report = trainer.open();
-  if (!ranks.first()) return;
+  if (!ranks.first()) return 0;
   log_to_file(run.log_file());
   for (const std::string& note : report.notes) spdlog::info("{}", note);
   note_moved_model(*stored, config);
   note_changes(*stored, config);
-  run.cut_metrics(report.meta.step);
+  const uint64_t lost = run.cut_metrics(report.meta.step);
   run.write_config(config);
   if (report.meta.step < *config.steps)
     spdlog::info("resuming {} after step {}", config.run.dir.string(), report.meta.step);
   else
     spdlog::info("{} is at step {} and steps is {}: nothing to do; a larger steps goes on", config.run.dir.string(), report.meta.step,
                  *config.steps);
+  return lost;
 }
 
 // A finished run exits 0 though it missed a goal: what it trained is there, and committed. The summary says what was missed.
@@ -146,6 +152,11 @@ int finish(const configs::RunConfig& config, const engine::RunOutcome& outcome, 
   }
   spdlog::info("finished: {} steps, {} tokens, {} skipped. The run is in {}", outcome.meta.step, outcome.meta.tokens,
                outcome.meta.skipped, config.run.dir.string());
+  std::string figures;
+  const RunDir run(config.run.dir);
+  for (const Figure& f : run_figures({read_metrics(run.metrics_file()), read_starts(run.starts_file()), read_run_memory(run.memory_file())}))
+    figures += fmt::format("\n  {:<22} {}", f.name, f.value);
+  spdlog::info("figures of the run{}", figures);
   for (const Goal& goal : goals) spdlog::log(goal.missed() ? spdlog::level::warn : spdlog::level::info, "{}", goal_line(goal));
   return 0;
 }
@@ -226,6 +237,19 @@ Start decide_together(const Options& options, RankSession& ranks) {
   return start;
 }
 
+// What a look at the run later needs to know of this start.
+void record_start(RunStart& started, std::chrono::steady_clock::time_point opening, engine::Trainer& trainer, RunRecorder& recorder,
+                  const RunDir& run, const RunMemory& memory) {
+  started.open_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - opening).count();
+  started.step = trainer.step();
+  started.flops_per_step = trainer.flops_per_step();
+  started.device = trainer.describe_device();
+  started.ceilings = recorder.ceilings();
+  append_start(started, run.starts_file());
+  write_run_memory(memory, run.memory_file());
+  recorder.open(run, trainer);
+}
+
 int train(const Options& options, RankSession& ranks) {
   if (!ranks.first()) spdlog::set_level(spdlog::level::warn);  // the first one tells
   const Start begin = decide_together(options, ranks);
@@ -245,18 +269,23 @@ int train(const Options& options, RankSession& ranks) {
   if (!ranks.first()) events = {.stop = events.stop};
   engine::Trainer trainer(trainer_options_, events);
   return ranks.guard(RankSession::Channel::of_trainer, [&] {
-    if (ranks.first()) print_memory(trainer, config, begin.exists);
-    start(trainer, ranks, run, config, stored);
-    if (ranks.first()) recorder.open(run);
+    RunMemory memory;
+    if (ranks.first()) memory.planned = print_memory(trainer, config, begin.exists);
+    const auto opening = std::chrono::steady_clock::now();
+    RunStart started;
+    started.steps_lost = start(trainer, ranks, run, config, stored);
+    if (ranks.first()) record_start(started, opening, trainer, recorder, run, memory);
     base::Trace trace;
     const bool traced = ranks.first() && !options.trace.empty();
     const engine::RunOutcome outcome = trainer.run(traced ? &trace : nullptr);
     const std::vector<std::string> of_ranks = ranks.from_all(rank_json(trainer).dump());
     trainer.finish();
+    if (!ranks.first()) return outcome.stopped ? static_cast<int>(ErrorKind::interrupted) : 0;
     if (traced) trace.write(options.trace);
-    if (ranks.first() && options.json) print_json(config, outcome, recorder.goals(), of_ranks);
-    return ranks.first() ? finish(config, outcome, recorder.goals())
-           : outcome.stopped ? static_cast<int>(ErrorKind::interrupted) : 0;
+    memory.peaks = MemoryPeaks{trainer.device_memory().peak, trainer.counters().host_peak, base::read_process_memory()};
+    write_run_memory(memory, run.memory_file());
+    if (options.json) print_json(config, outcome, recorder.goals(), of_ranks);
+    return finish(config, outcome, recorder.goals());
   });
 }
 

@@ -1,6 +1,7 @@
 #include "engine/compute_ops.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -124,13 +125,20 @@ void ComputeOps::loss(const offload::OpRun& run, Step& step) {
   if (grads && options_.lowest_trainable < head_) buffers_.boundary_gradient(micro).copy_(result.grad_input);
 }
 
+LayerGraph ComputeOps::forward_again(const offload::OpRun& run, const BlockWeights& w, const Step& step) {
+  const auto block = static_cast<uint32_t>(run.op().block), micro = static_cast<uint32_t>(run.op().micro);
+  const auto begin = std::chrono::steady_clock::now();
+  LayerGraph graph = model_.forward_graph(block - 1, w, input(run, block), batch(step, micro));
+  if (options_.timed) recompute_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return graph;
+}
+
 void ComputeOps::backward(const offload::OpRun& run, Step& step) {
   const auto block = static_cast<uint32_t>(run.op().block), micro = static_cast<uint32_t>(run.op().micro);
   const BlockWeights w = weights(run, block, true);
   at::Tensor gradient = buffers_.boundary_gradient(micro);
   if (block == 0) return model_.embed_backward(w, gradient, batch(step, micro));
-  LayerGraph g = keeps_graph(block) ? std::exchange(graph(block, micro), {})
-                                    : model_.forward_graph(block - 1, w, input(run, block), batch(step, micro));
+  LayerGraph g = keeps_graph(block) ? std::exchange(graph(block, micro), {}) : forward_again(run, w, step);
   const bool below = options_.lowest_trainable < block;
   const at::Tensor input_gradient = model_.backward(block - 1, std::move(g), w, gradient, below);
   if (below) gradient.copy_(input_gradient);

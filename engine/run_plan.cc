@@ -14,6 +14,9 @@ using offload::Tier;
 
 namespace {
 
+// CUDA's context, the kernels of LibTorch and cuBLAS that a run loads, and their workspaces.
+constexpr uint64_t kContextBytes = 640 << 20;
+
 // Tiles `scale` times as large, when there would be too many.
 uint64_t tile_scale(const offload::Layout& layout, uint32_t most_tiles) {
   return base::ceil_div(layout.tiles().size(), std::max(1u, most_tiles));
@@ -76,6 +79,7 @@ std::vector<MemoryRow> memory_rows(const RunPlanOptions& o, const offload::PlanO
   temporaries.bytes = estimate_temporaries(o.config, shape, temporaries_options(o, options, shape.layout()));
   temporaries.estimated = true;
   rows.push_back(temporaries);
+  if (o.gpu) rows.push_back({"gpu", "runtime", kContextBytes, /*measured=*/false, /*estimated=*/true, /*beside=*/true});
   rows.push_back({"disk", "slots", disk_need(shape.layout(), o.trainer.store.durable)});
   return rows;
 }

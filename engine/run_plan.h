@@ -17,6 +17,7 @@ struct RunPlanOptions {
   TrainerOptions trainer;  // of a real run; model.path, data and run folders are not looked at
   offload::Machine machine;
   uint32_t compute_threads = 1;
+  bool gpu = false;          // a real one, whose context takes memory beside the budget
   bool spans = false;        // keep the simulated operations for a trace
   bool memory_only = false;  // no simulation
   // Larger plans are simulated with coarser tiles, so that any model is planned in a moment.

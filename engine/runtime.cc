@@ -4,6 +4,7 @@
 #include "gpu/cuda_device.h"
 #include "gpu/emulated_device.h"
 #include "io/throttled_queue.h"
+#include "io/timed_queue.h"
 
 namespace sluice::engine {
 
@@ -39,8 +40,8 @@ std::unique_ptr<gpu::Device> make_device(const RuntimeOptions& options) {
 std::unique_ptr<io::DiskQueue> make_disk_queue(const RuntimeOptions& options) {
   std::unique_ptr<io::DiskQueue> queue = io::make_queue(options.queue_kind, options.queue);
   const io::Throttle throttle{.read = options.links.disk_read, .write = options.links.disk_write};
-  if (throttle.read <= 0 && throttle.write <= 0) return queue;
-  return io::make_throttled_queue(std::move(queue), throttle);
+  if (throttle.read > 0 || throttle.write > 0) queue = io::make_throttled_queue(std::move(queue), throttle);
+  return io::make_timed_queue(std::move(queue));
 }
 
 }  // namespace

@@ -168,7 +168,7 @@ bool is_big(const offload::Layout& layout, uint32_t block) {
 uint64_t total(const std::vector<MemoryRow>& rows, const std::string& place) {
   uint64_t sum = 0;
   for (const auto& row : rows)
-    if (row.place == place) sum += row.bytes;
+    if (row.place == place && !row.beside) sum += row.bytes;
   return sum;
 }
 

@@ -37,6 +37,7 @@ struct MemoryRow {
   uint64_t bytes = 0;
   bool measured = false;   // counted by a run
   bool estimated = false;  // by a formula that may be some percent off; neither: exact
+  bool beside = false;     // not of the budget, which is for the others: no part of the total
 };
 
 // Bytes of one buffer of each ring, and of everything that is not in a ring.

@@ -1,6 +1,7 @@
 #include "engine/trainer.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "base/units.h"
 #include "engine/dry_run.h"
@@ -158,6 +159,7 @@ void Trainer::Impl::load() {
     if (events.on_progress) events.on_progress("loading weights and state into memory", done, total);
   });
   ComputeOps::Options math{.keep_graphs = plan_options_.keep_graphs, .training = true, .lowest_trainable = lowest()};
+  math.timed = runtime.device->kind() == gpu::DeviceKind::cpu;
   if (timing_only()) {
     math.flops_per_s = options.emulated_compute;
     math.flops = [flops = StepFlops{setup.layout, setup.reader.config(), options.micro_batch, options.sequence, math.keep_graphs}](
@@ -200,6 +202,7 @@ uint64_t Trainer::Impl::segment_end(uint64_t step) const {
 RunOutcome Trainer::Impl::run(base::Trace* trace) {
   std::optional<GuessPolicy> policy;
   if (plans.deferred) policy.emplace(*options.guess_limit);
+  runtime.device->reset_peak();  // the dry run's are those of the estimate
   StepRunner runner(plans, *handlers, *source, policy ? &*policy : nullptr,
                     runtime.streams(trace));
   offload::StepMeta meta = store->meta();
@@ -220,6 +223,7 @@ RunOutcome Trainer::Impl::run(base::Trace* trace) {
 // durable: checkpoint and none. Steps since the last commit are in memory, or in the slot that is not published.
 void Trainer::Impl::commit_memory(const offload::StepMeta& meta) {
   if (meta.step == committed_step) return;
+  const auto begin = std::chrono::steady_clock::now();
   const int slot = handlers->newest().write;
   store->begin_writes();
   std::vector<uint64_t> hashes = handlers->hashes();
@@ -235,6 +239,7 @@ void Trainer::Impl::commit_memory(const offload::StepMeta& meta) {
     handlers->set_newest({.read = store->published(), .write = store->target()});
   }
   committed_step = meta.step;
+  if (events.on_commit) events.on_commit(meta.step, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
 }
 
 EvalResult Trainer::Impl::evaluate() {
@@ -252,6 +257,8 @@ MemoryReport Trainer::memory() const {
   report.rows = impl_->shape.rows();
   report.rows.push_back({"gpu", "temporaries", impl_->temporaries, true});
   if (impl_->runtime.stream_bytes != 0) report.rows.push_back({"gpu", "streams", impl_->runtime.stream_bytes});
+  if (const uint64_t bytes = device_memory().runtime; bytes != 0)
+    report.rows.push_back({"gpu", "runtime", bytes, /*measured=*/true, /*estimated=*/false, /*beside=*/true});
   report.gpu_have = impl_->runtime.device->budget().limit();
   report.host_have = impl_->runtime.host.limit();
   return report;
@@ -263,7 +270,24 @@ std::string Trainer::describe_device() const {
   return fmt::format("{}; attention by {}", impl_->runtime.device->describe(), impl_->attention);
 }
 comm::CommStats Trainer::traffic() const { return impl_->runtime.comm ? impl_->runtime.comm->stats() : comm::CommStats{}; }
+uint64_t Trainer::step() const { return impl_->store->meta().step; }
 gpu::MemoryStats Trainer::device_memory() const { return impl_->runtime.device->memory(); }
+
+RunCounters Trainer::counters() const {
+  RunCounters counters;
+  counters.host_peak = impl_->runtime.host.peak();
+  counters.disk = impl_->runtime.queue->stats();
+  if (impl_->compute) counters.recompute_seconds = impl_->compute->recompute_seconds();
+  return counters;
+}
+
+double Trainer::flops_per_step() const {
+  const TrainerOptions& o = impl_->options;
+  const StepFlops flops{impl_->setup.layout, impl_->setup.reader.config(), o.micro_batch, o.sequence, static_cast<uint32_t>(impl_->setup.layout.blocks().size())};
+  double sum = 0;
+  for (const offload::Op& op : plan().ops) sum += flops.of(op);
+  return sum;
+}
 
 void Trainer::create() {
   offload::StoreOptions store = impl_->options.store;

@@ -62,6 +62,8 @@ struct TrainerEvents {
   std::function<void(const StepReport&)> on_step;
   std::function<void(const std::string& what, uint64_t done, uint64_t total)> on_progress;
   std::function<void(uint64_t step, const EvalResult&)> on_eval;
+  // The state in memory was committed while training stood still for so many seconds (durable: checkpoint and none).
+  std::function<void(uint64_t step, double seconds)> on_commit;
   const std::atomic<bool>* stop = nullptr;  // set by a signal: finish the step, commit, return
 };
 
@@ -75,6 +77,13 @@ struct RunOutcome {
   bool stopped = false;    // by the stop flag, after a commit
 };
 
+// Of the process so far; they only grow.
+struct RunCounters {
+  uint64_t host_peak = 0;        // bytes charged to memory.host
+  io::QueueStats disk;
+  double recompute_seconds = 0;  // ComputeOps
+};
+
 class Trainer {
  public:
   // Reads configuration, model header and token files, builds and checks the plan, allocates every arena and counts the
@@ -86,9 +95,13 @@ class Trainer {
   const offload::Plan& plan() const;
   const offload::Layout& layout() const;
   std::string describe_device() const;  // and the attention kernel
-  gpu::MemoryStats device_memory() const;
+  gpu::MemoryStats device_memory() const;  // peaks: since run() began
   comm::CommStats traffic() const;      // of collectives; several ranks
+  RunCounters counters() const;            // from any thread
+  // Floating-point operations that the model's step is made of (engine/flops.h), what is computed again not counted.
+  double flops_per_step() const;
 
+  uint64_t step() const;  // committed, of the open store
   // Creates the store from the model folder, or opens the existing one, and loads what has its home in memory.
   void create();
   offload::OpenReport open();

@@ -79,6 +79,11 @@ class CudaDevice final : public Device {
     stats.temporaries = static_cast<uint64_t>(tensors.allocated_bytes[kAggregate].current);
     stats.temporaries_peak = static_cast<uint64_t>(tensors.allocated_bytes[kAggregate].peak);
     stats.held_peak = static_cast<uint64_t>(tensors.reserved_bytes[kAggregate].peak);
+    size_t free = 0, total = 0;
+    const CUDAGuard guard(index_of());
+    cuda::check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    const uint64_t ours = stats.arenas + static_cast<uint64_t>(tensors.reserved_bytes[kAggregate].current), used = total - free;
+    stats.runtime = used > ours ? used - ours : 0;
     stats.peak = shared_->budget->peak() + stats.temporaries_peak;
     return stats;
   }

@@ -95,6 +95,7 @@ struct MemoryStats {
   uint64_t temporaries = 0;      // LibTorch tensors alive
   uint64_t temporaries_peak = 0; // since the last reset
   uint64_t held_peak = 0;        // most that LibTorch's allocator held for tensors, cached and unusable parts included
+  uint64_t runtime = 0;          // on the device beside both: context, kernels, communicators (and what other processes have there)
   uint64_t peak = 0;             // of arenas + temporaries (CUDA: of each, added)
 };
 

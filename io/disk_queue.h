@@ -10,6 +10,7 @@
 #include <string>
 
 #include "io/file.h"
+#include "io/queue_times.h"
 
 namespace sluice::io {
 
@@ -33,6 +34,7 @@ using IoDone = std::function<void(std::exception_ptr)>;
 
 struct QueueStats {  // retries: system calls repeated after EAGAIN, EINTR or one EIO of a read
   uint64_t bytes_read = 0, bytes_written = 0, requests = 0, retries = 0, short_transfers = 0, failures = 0;
+  QueueTimes reads, writes;  // only of a timed queue (timed_queue.h)
 };
 
 struct QueueOptions {

@@ -8,13 +8,20 @@
 
 namespace sluice::offload {
 
+namespace {
+constexpr double kWait = 1e-4;  // seconds; less is the hand-over between threads
+}
+
 ExecutorStats& ExecutorStats::operator+=(const ExecutorStats& other) {
   for (size_t lane = 0; lane < kLanes; ++lane) {
     busy[lane] += other.busy[lane];
     bytes[lane] += other.bytes[lane];
     stall_by_lane[lane] += other.stall_by_lane[lane];
   }
+  for (const auto& [kind, seconds] : other.busy_by_kind) busy_by_kind[kind] += seconds;
   compute_stall += other.compute_stall;
+  compute_ops += other.compute_ops;
+  compute_waits += other.compute_waits;
   return *this;
 }
 
@@ -38,7 +45,8 @@ uint32_t ExecutorClock::issued(Lane lane, double now) {
   return row;
 }
 
-double ExecutorClock::account(const Done& done, Lane lane) {
+double ExecutorClock::account(const Done& done, const Op& op) {
+  const Lane lane = op.lane;
   LaneState& state = lanes_[static_cast<size_t>(lane)];
   const auto l = static_cast<size_t>(lane);
   --state.in_flight;
@@ -52,6 +60,11 @@ double ExecutorClock::account(const Done& done, Lane lane) {
   // One at a time: it began when it was ready and the one before was done.
   const double begin = std::min(std::max(done.ready, state.last_done), done.end);
   stats_.busy[l] += done.end - begin;
+  stats_.busy_by_kind[op.kind] += done.end - begin;
+  if (lane == Lane::compute) {
+    ++stats_.compute_ops;
+    stats_.compute_waits += begin - state.last_done >= kWait ? 1 : 0;
+  }
   if (const double stall = begin - state.last_done; lane == Lane::compute && stall > 0) {
     stats_.compute_stall += stall;
     stats_.stall_by_lane[static_cast<size_t>(done.cause)] += stall;
@@ -62,7 +75,7 @@ double ExecutorClock::account(const Done& done, Lane lane) {
 
 void ExecutorClock::done(const Done& done) {
   const Op& op = plan_.ops[done.op];
-  const double begin = account(done, op.lane);
+  const double begin = account(done, op);
   if (trace_ == nullptr) return;
   std::string row = to_string(op.lane);
   if (is_disk_lane(op.lane)) row += fmt::format(" {}", done.row);

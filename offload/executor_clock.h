@@ -40,7 +40,7 @@ class ExecutorClock {
     double last_done = 0;          // other lanes: end of the last operation
     std::vector<bool> rows_taken;  // disk lanes: operations overlap, each needs a row of its own
   };
-  double account(const Done& done, Lane lane);  // returns when the operation began to work
+  double account(const Done& done, const Op& op);  // returns when the operation began to work
 
   const Plan& plan_;
   base::Trace* const trace_;

@@ -197,6 +197,51 @@ TEST_F(PlanTest, MemoryIsThatOfTheRun) {
   }
 }
 
+TEST_F(PlanTest, ARunWritesDownItsMemoryAndEveryFigure) {
+  const std::string told = succeed(train({"steps=4", "execution.overlap=forward"}));
+  EXPECT_THAT(told, HasSubstr("figures of the run"));
+  const json memory = json::parse(read_all(at("run/memory.json")));
+  std::map<std::string, uint64_t> need;
+  for (const json& row : memory.at("rows"))
+    if (row.at("beside") == false) need[row.at("place")] += row.at("need").get<uint64_t>();
+  EXPECT_EQ(memory.at("peak").at("gpu"), need["gpu"]);    // the dry run counted what the run takes
+  EXPECT_EQ(memory.at("peak").at("host"), need["host"]);
+  EXPECT_EQ(memory.at("have").at("gpu"), 64 << 20);
+  EXPECT_GT(memory.at("peak").at("resident"), need["gpu"] + need["host"]);
+  std::istringstream lines(read_all(at("run/metrics.jsonl")));
+  std::vector<json> steps;
+  for (std::string line; std::getline(lines, line);)
+    if (json step = json::parse(line); step.contains("loss")) steps.push_back(step);
+  ASSERT_EQ(steps.size(), 4u);
+  json::object_t sum;
+  double written = 0, over_plan = 0, recomputed = 0;
+  for (const json& s : steps) {
+    double caused = 0;
+    for (const auto& [lane, seconds] : s.at("stall").items()) caused += lane == "compute" ? 0 : seconds.get<double>();
+    EXPECT_NEAR(caused, s.at("stall").at("compute"), 1e-9);  // the causes are the whole
+    const json& phase = s.at("phase");
+    const double on_device = phase.at("forward").get<double>() + phase.at("loss").get<double>() + phase.at("backward").get<double>() +
+                             phase.at("recompute").get<double>();
+    EXPECT_NEAR(std::max(0.0, s.at("step_seconds").get<double>() - on_device), phase.at("other"), 1e-6);
+    recomputed += phase.at("recompute").get<double>();
+    written += s.at("bytes").at("disk_write").get<double>();
+    over_plan += s.at("bytes_over_plan").at("disk_write").get<double>();
+    EXPECT_EQ(s.at("disk").at("failures"), 0);
+    EXPECT_GT(s.at("flops").at("per_s"), 0);
+    EXPECT_TRUE(s.at("flops").at("utilization").is_null());  // the machine has not been measured
+  }
+  EXPECT_NEAR(over_plan, 4, 1e-6);  // every planned byte, and no other
+  EXPECT_GT(written, 0);
+  EXPECT_GT(recomputed, 0);
+  EXPECT_GT(steps.back().at("disk").at("write_p99"), 0);
+  EXPECT_GE(steps.back().at("disk").at("write_depth"), 1);
+  const json start = json::parse(read_all(at("run/starts.jsonl")));
+  EXPECT_EQ(start.at("step"), 0);
+  EXPECT_GT(start.at("open_seconds"), 0);
+  EXPECT_EQ(run({"report", "run"}).status, 0);
+  EXPECT_THAT(read_all(at("run/report.html")), HasSubstr("<h2>Memory</h2>"));
+}
+
 TEST_F(PlanTest, ThisMachineIsMeasuredOnce) {
   const ProgramResult first = plan("config.json", {}, {"--json"});
   EXPECT_EQ(first.status, 0) << first.err;

@@ -59,7 +59,7 @@ TEST_F(ReportTest, MetricsAreReadBackAndATornLastLineIsNoError) {
 TEST_F(ReportTest, ThePageHoldsTheRunAndNothingFromElsewhere) {
   configs::RunConfig config;
   config.run.dir = "runs/a & b";
-  const std::string page = report_page(config, metrics(kLines));
+  const std::string page = report_page(config, {metrics(kLines), {}, {}});
   for (const char* text : {"a &amp; b", "3.5000 to 3.0000", "lane &lt;b&gt; is slow", "evaluation loss", "waits for disk_state", "128 in 4.0 s"})
     EXPECT_THAT(page, HasSubstr(text));
   for (const char* text : {"http://w", "https:", "<script", "src="}) {
@@ -70,7 +70,7 @@ TEST_F(ReportTest, ThePageHoldsTheRunAndNothingFromElsewhere) {
 }
 
 TEST_F(ReportTest, ARunWithoutStepsHasAPageToo) {
-  const std::string page = report_page({}, metrics(""));
+  const std::string page = report_page({}, {metrics(""), {}, {}});
   EXPECT_THAT(page, HasSubstr("none yet"));
   EXPECT_THAT(page, HasSubstr("no data"));
 }

@@ -1,0 +1,36 @@
+// What a step's line of metrics.jsonl says beside loss and time: how well each resource was used, and what it cost.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include <nlohmann/json.hpp>
+
+#include "base/process_memory.h"
+#include "engine/trainer.h"
+
+namespace sluice::apps {
+
+struct LinkBytes {
+  uint64_t disk_read = 0, disk_write = 0, h2d = 0, d2h = 0;
+};
+LinkBytes link_bytes(const std::array<uint64_t, offload::kLanes>& by_lane);
+LinkBytes link_bytes(const offload::Plan& plan);  // of one period
+
+// Key of a cause in the section stall, whose "compute" is the whole.
+inline const char* stall_name(offload::Lane lane) { return lane == offload::Lane::compute ? "itself" : offload::to_string(lane); }
+
+struct StepFacts {
+  std::optional<double> predicted;           // seconds of a step; none: no plan was made
+  LinkBytes planned;                         // bytes of a step
+  double flops = 0;                          // of the model's step
+  std::optional<double> compute_rate;        // FLOP per second that this machine was measured to reach
+  engine::RunCounters before, now;           // at the end of the step before, and of this one
+  gpu::MemoryStats device;
+  base::ProcessMemory process;
+};
+
+// Sections phase, overlap, flops, bandwidth, bytes_over_plan, disk, memory; docs/design.md says what each figure is.
+nlohmann::ordered_json facts_json(const engine::StepReport& step, const StepFacts& facts);
+
+}  // namespace sluice::apps
