@@ -34,7 +34,7 @@ Json phase_json(const engine::StepReport& step, const StepFacts& facts) {
 // Of the lanes' time, the share that was hidden behind the longest: 1 when a step takes no longer than its busiest lane.
 double overlap_efficiency(const engine::StepReport& step, double disk_seconds) {
   double sum = disk_seconds, most = disk_seconds;
-  for (const Lane lane : {Lane::h2d, Lane::d2h, Lane::compute, Lane::update, Lane::commit}) {
+  for (const Lane lane : {Lane::h2d, Lane::d2h, Lane::comm, Lane::compute, Lane::update, Lane::commit}) {
     const double seconds = busy(step.stats, lane);
     sum += seconds;
     most = std::max(most, seconds);
@@ -46,10 +46,16 @@ Json ratio(double value, double of) { return of > 0 ? Json(value / of) : Json(nu
 
 }  // namespace
 
+std::optional<double> hidden_communication(const ExecutorStats& s) {
+  const double communication = busy(s, Lane::comm), waited = s.stall_by_lane[static_cast<size_t>(Lane::comm)];
+  if (communication <= 0) return std::nullopt;
+  return std::clamp(1 - waited / communication, 0.0, 1.0);
+}
+
 LinkBytes link_bytes(const std::array<uint64_t, offload::kLanes>& by_lane) {
   const auto of = [&](Lane lane) { return by_lane[static_cast<size_t>(lane)]; };
   return {of(Lane::disk_weights) + of(Lane::disk_state), of(Lane::disk_write_weights) + of(Lane::disk_write_state), of(Lane::h2d),
-          of(Lane::d2h)};
+          of(Lane::d2h), of(Lane::comm)};
 }
 
 LinkBytes link_bytes(const offload::Plan& plan) {

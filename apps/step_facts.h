@@ -12,8 +12,11 @@
 namespace sluice::apps {
 
 struct LinkBytes {
-  uint64_t disk_read = 0, disk_write = 0, h2d = 0, d2h = 0;
+  uint64_t disk_read = 0, disk_write = 0, h2d = 0, d2h = 0, net = 0;
 };
+
+// Share of the time in collectives during which the device computed: 1 when nothing waited for them. None: there were none.
+std::optional<double> hidden_communication(const offload::ExecutorStats& stats);
 LinkBytes link_bytes(const std::array<uint64_t, offload::kLanes>& by_lane);
 LinkBytes link_bytes(const offload::Plan& plan);  // of one period
 

@@ -24,9 +24,11 @@ std::string step_line(const engine::StepReport& s) {
   const std::string numbers = s.timing_only ? "timing only" : fmt::format("loss {:.4f}  lr {:.2e}  grad_norm {:.3f}  clip_coef {:.3f}", s.loss, s.lr,
                                                                           s.grad_norm, s.clip);
   const LinkBytes moved = link_bytes(s.stats.bytes);
-  return fmt::format("step {}/{}  {}  {:.0f} tokens/s  {:.2f} s  disk {:.2f} read {:.2f} write  copy {:.2f} GB/s  eta {}{}{}{}", s.step, s.steps,
+  const std::optional<double> hidden = hidden_communication(s.stats);
+  const std::string ranks = hidden ? fmt::format("  ranks {:.2f} s, {:.0f} % hidden", s.stats.busy[static_cast<size_t>(Lane::comm)], 100 * *hidden) : "";
+  return fmt::format("step {}/{}  {}  {:.0f} tokens/s  {:.2f} s  disk {:.2f} read {:.2f} write  copy {:.2f} GB/s{}  eta {}{}{}{}", s.step, s.steps,
                      numbers, tokens_per_second(s), s.seconds, rate(moved.disk_read, s),
-                     rate(moved.disk_write, s), rate(moved.h2d + moved.d2h, s), base::format_duration(s.eta_seconds),
+                     rate(moved.disk_write, s), rate(moved.h2d + moved.d2h, s), ranks, base::format_duration(s.eta_seconds),
                      s.skipped ? "  SKIPPED: not finite" : "", s.redone ? "  redone" : "", s.committed ? "  committed" : "");
 }
 
@@ -49,11 +51,13 @@ std::string metrics_line(const engine::StepReport& s, const StepFacts& facts) {
       {"step_seconds", s.seconds},
       {"predicted_seconds", facts.predicted ? Json(*facts.predicted) : Json(nullptr)},
       {"stall", stall},
-      {"bytes", {{"disk_read", moved.disk_read}, {"disk_write", moved.disk_write}, {"h2d", moved.h2d}, {"d2h", moved.d2h}}},
+      {"bytes", {{"disk_read", moved.disk_read}, {"disk_write", moved.disk_write}, {"h2d", moved.h2d}, {"d2h", moved.d2h}, {"net", moved.net}}},
       {"skipped", s.skipped},
       {"redone", s.redone},
       {"committed", s.committed}};
   line.update(facts_json(s, facts));
+  if (const std::optional<double> hidden = hidden_communication(s.stats))
+    line["communication"] = {{"seconds", s.stats.busy[static_cast<size_t>(Lane::comm)]}, {"hidden", *hidden}};
   return line.dump();
 }
 

@@ -2,9 +2,10 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <fstream>
-#include <regex>
 #include <set>
+#include <string_view>
 
 #include "base/error.h"
 
@@ -15,9 +16,21 @@ namespace fs = std::filesystem;
 using base::ErrorKind;
 using base::fail;
 
+// r003.d0.s1, r003.d0.base
 bool is_data_file(const std::string& name) {
-  static const std::regex form(R"(r\d{3,}\.d\d+\.(s\d+|base))");
-  return std::regex_match(name, form);
+  std::string_view rest = name;
+  const auto take = [&](std::string_view word) {
+    if (!rest.starts_with(word)) return false;
+    rest.remove_prefix(word.size());
+    return true;
+  };
+  const auto digits = [&](size_t least) {
+    const size_t n = std::min(rest.find_first_not_of("0123456789"), rest.size());
+    rest.remove_prefix(n);
+    return n >= least;
+  };
+  if (!take("r") || !digits(3) || !take(".d") || !digits(1) || !take(".")) return false;
+  return rest == "base" || (take("s") && digits(1) && rest.empty());
 }
 
 void remove_data_folder(const fs::path& folder, io::FileObserver* observer) {
