@@ -53,11 +53,12 @@ TEST(TimedQueue, TellsLatencyAndDepthOfEachDirection) {
   EXPECT_EQ(count(stats.writes), 4u);
   EXPECT_EQ(count(stats.reads), 0u);
   EXPECT_EQ(stats.reads.busy, 0);
-  EXPECT_GE(stats.writes.busy, 0.051);
-  EXPECT_GE(stats.writes.in_flight, 0.128);  // 1 + 2 + 3 + 4 times 12.8 ms
+  // The first may begin a little before the clock of the queue does.
+  EXPECT_GE(stats.writes.busy, 0.045);
+  EXPECT_GE(stats.writes.in_flight, 0.115);  // 1 + 2 + 3 + 4 times 12.8 ms, less that
   EXPECT_GT(stats.writes.depth(), 1.0);
   EXPECT_LE(stats.writes.depth(), 4.0);
-  EXPECT_GE(stats.writes.percentile(99), 0.051);
+  EXPECT_GE(stats.writes.percentile(99), 0.045);
 }
 
 TEST(TimedQueue, ARefusedRequestIsNotInFlight) {
