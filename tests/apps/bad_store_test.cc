@@ -34,7 +34,6 @@ TEST_F(BadStoreTest, ResumeWithOtherSettings) {
   expect_refused(train(), 2, {"there is already a run in run", "--resume auto"});
   expect_refused(resume({"data.sequence_length=32", "model.loss_chunk=32"}), 2,
                  {"data.sequence_length: the run has 64, the config 32", "model.loss_chunk: the run has 64, the config 32", "--allow-change"});
-  expect_refused(resume({"storage.durable=none"}), 2, {"2 slots", "storage.durable"});
   expect_refused(resume({other}), 7, {"the store holds another model", "run.dir"});
   expect_refused(resume({"model.trainable=[\"*mlp*\"]"}), 2, {"trainable"});
   expect_refused(resume({"memory.host=1MiB"}), 5, {"memory.host"});
