@@ -18,19 +18,37 @@ struct Recorded {
   std::vector<size_t> reported;  // by step: events when it was reported
 };
 
-// Over one rank and over several.
-class PowerCutTest : public StoreTest, public ::testing::WithParamInterface<int> {
+struct Cut {
+  int world, drives;
+};
+
+// Over one rank and over several, in RUN/store and over several drives.
+class PowerCutTest : public StoreTest, public ::testing::WithParamInterface<Cut> {
  protected:
-  int world() const { return GetParam(); }
-  const Layout cut_layout = small_layout(Schema::bf16, {}, static_cast<uint32_t>(GetParam()));
+  int world() const { return GetParam().world; }
+  const Layout cut_layout = small_layout(Schema::bf16, {}, static_cast<uint32_t>(GetParam().world));
+
+  StoreOptions options_at(const fs::path& root, io::FileObserver* observer = nullptr) const {
+    StoreOptions o = options();
+    o.run_dir = root / "run";
+    o.observer = observer;
+    for (int d = 0; d < GetParam().drives; ++d) {
+      o.paths.push_back(root / ("nvme" + std::to_string(d)));
+      fs::create_directories(o.paths.back());
+    }
+    return o;
+  }
+  // layout.json names the folders of the recorded run, which are not those of a state after a cut: there, as if they had been moved.
+  void hide_drives() const {
+    for (int d = 0; d < GetParam().drives; ++d) fs::rename(scratch.path() / ("nvme" + std::to_string(d)), scratch.path() / ("gone" + std::to_string(d)));
+  }
 
   void on_all(const std::function<void(Ranks&)>& body) const { expect_no_errors(on_ranks(world(), body)); }
 
   // create, steps 1 and 2, a skip (3) after a guess was written, step 4, with a reopening before it.
   Recorded record(io::PowerCutRecorder& recorder) {
     Recorded recorded;
-    StoreOptions o = options();
-    o.observer = &recorder;
+    const StoreOptions o = options_at(scratch.path(), &recorder);
     on_all([&](Ranks& ranks) {
       const auto report = [&] {
         if (ranks.rank() == 0) recorded.reported.push_back(recorder.events());
@@ -50,6 +68,7 @@ class PowerCutTest : public StoreTest, public ::testing::WithParamInterface<int>
       train_step(*Store::open(o, cut_layout, nullptr, ranks), cut_layout, kLastStep, 0, ranks);
       report();
     });
+    hide_drives();
     return recorded;
   }
 
@@ -57,8 +76,7 @@ class PowerCutTest : public StoreTest, public ::testing::WithParamInterface<int>
              const fs::path& target) {
     SCOPED_TRACE("cut " + recorder.describe(cut) + ", seed " + std::to_string(seed));
     recorder.materialise(cut, seed, target);
-    StoreOptions o = options();
-    o.run_dir = target / "run";
+    const StoreOptions o = options_at(target);
     uint64_t reported = 0;  // steps + 1
     while (reported < recorded.reported.size() && recorded.reported[reported] <= cut) ++reported;
     if (!Store::exists(o.run_dir)) {
@@ -80,6 +98,7 @@ class PowerCutTest : public StoreTest, public ::testing::WithParamInterface<int>
 };
 
 TEST_P(PowerCutTest, SomeMomentsBySeed) {
+  options_at(scratch.path());  // the drives are there before
   io::PowerCutRecorder recorder(scratch.path());
   const Recorded recorded = record(recorder);
   const Scratch target(fast_folder());
@@ -89,6 +108,7 @@ TEST_P(PowerCutTest, SomeMomentsBySeed) {
 }
 
 TEST_P(PowerCutTest, SlowEveryMoment) {
+  options_at(scratch.path());
   io::PowerCutRecorder recorder(scratch.path());
   const Recorded recorded = record(recorder);
   const Scratch target(fast_folder());
@@ -132,6 +152,7 @@ TEST_F(OneRankPowerCutTest, AfterAKillBeforeTheFlushOfARecord) {
 
 // The power goes again while the store recovers from the first cut.
 TEST_P(PowerCutTest, AgainDuringRecovery) {
+  options_at(scratch.path());
   io::PowerCutRecorder recorder(scratch.path());
   const Recorded recorded = record(recorder);
   std::mt19937_64 random(7);
@@ -141,9 +162,7 @@ TEST_P(PowerCutTest, AgainDuringRecovery) {
     const size_t cut = first_commit + random() % (recorder.events() - first_commit + 1);
     recorder.materialise(cut, 2 + random() % 100, first.path());
     io::PowerCutRecorder again(first.path());
-    StoreOptions o = options();
-    o.run_dir = first.path() / "run";
-    o.observer = &again;
+    const StoreOptions o = options_at(first.path(), &again);
     std::atomic<uint64_t> shown{0};
     on_all([&](Ranks& ranks) {
       const auto store = Store::open(o, cut_layout, nullptr, ranks);
@@ -156,8 +175,7 @@ TEST_P(PowerCutTest, AgainDuringRecovery) {
     // recovery are tested.
     for (uint64_t seed = 0; seed < 4; ++seed) {
       again.materialise(again.events(), seed, second.path());
-      StoreOptions p = options();
-      p.run_dir = second.path() / "run";
+      const StoreOptions p = options_at(second.path());
       on_all([&](Ranks& ranks) {
         expect_state(*Store::open(p, cut_layout, nullptr, ranks), content, meta_of(shown), 0, ranks.rank());
       });
@@ -165,7 +183,9 @@ TEST_P(PowerCutTest, AgainDuringRecovery) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, PowerCutTest, ::testing::Values(1, 2), ::testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Ranks, PowerCutTest, ::testing::Values(Cut{1, 0}, Cut{2, 0}, Cut{2, 2}), [](const auto& test) {
+  return std::to_string(test.param.world) + "ranks" + std::to_string(test.param.drives) + "drives";
+});
 
 }  // namespace
 }  // namespace sluice::offload::test
