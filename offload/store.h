@@ -24,7 +24,7 @@ enum class Durable : uint8_t { step, checkpoint, none };
 struct StoreOptions {
   std::filesystem::path run_dir;             // holds store/SUPER and store/layout.json; all ranks see it
   std::vector<std::filesystem::path> paths;  // existing folders, one a drive, for slot files; empty:
-                                             // run_dir/store. May be local to a node. One for now: more is Error(config)
+                                             // run_dir/store. May be local to a node
   Durable durable = Durable::step;
   std::string model_digest;     // hex; of the source model. Another model: Error(disk)
   double lock_seconds = 30;     // how long to wait for a lock that another process holds
@@ -49,7 +49,7 @@ struct Extent {
 // What OPEN found, for one line to the user each.
 struct OpenReport {
   StepMeta meta;
-  std::vector<std::string> notes;  // damaged other record, verified slot, cleared leftovers, ...
+  std::vector<std::string> notes;  // damaged other record, verified slot, rewritten store, cleared leftovers, ...; on rank 0
 };
 
 // A rank's part of the store: the extents of its own shard (Tile::shard). Rank 0 alone holds the record. Collective, on all ranks in the
@@ -73,14 +73,16 @@ class Store {
                                        const StepMeta& meta, const Fill& fill, Ranks& ranks = single_rank());
 
   // OPEN, exclusive. Leaves the store untouched when it refuses. Another model, a held lock, damage:
-  // Error(disk). Another schema, tile, trainable set, placement or number of slots: Error(config) naming the
-  // stored value. report may be null.
-  // layout.world() is ranks.world(). ranks outlives the store.
+  // Error(disk). Another schema or trainable set: Error(config) naming the stored value. A store of another
+  // world, tile, paths or number of slots is rewritten (RESHARD): it needs that much free space again, and
+  // every rank must see the files of all ranks that wrote it. report may be null. layout.world() is
+  // ranks.world(); ranks outlives the store.
   static std::unique_ptr<Store> open(const StoreOptions& options, const Layout& layout, OpenReport* report,
                                      Ranks& ranks = single_rank());
-  // Read-only view of the published generation under shared locks (export, eval, inspect). Refuses, naming
-  // the holder, while a run holds the store. paths: where to look for slot files that were moved; empty:
-  // where they were created.
+  // Read-only view of the published generation under shared locks (export, eval, inspect), as one rank: the
+  // files of all ranks that wrote it. `layout` says the model; how the store is cut, layout() of what is
+  // returned. Refuses, naming the holder, while a run holds the store. paths: where to look for slot files
+  // that were moved; empty: where they were created.
   static std::unique_ptr<Store> open_read_only(const std::filesystem::path& run_dir, const Layout& layout,
                                                OpenReport* report,
                                                const std::vector<std::filesystem::path>& paths = {},
@@ -119,8 +121,8 @@ class Store {
   // Clean exit. durable none: flush and clear the dirty mark (meta is stored). Otherwise nothing is
   // published.
   virtual void close(const StepMeta& meta) = 0;
-  // Reads and checks the whole published slot, and the base file, against their tables. Error(disk) naming
-  // the first bad extent.
+  // Reads and checks this rank's files of the published slot, and its base files, against their tables.
+  // Error(disk) naming the first bad extent.
   virtual void verify() = 0;
   virtual std::vector<const io::File*> files() const = 0;  // of extents
 };

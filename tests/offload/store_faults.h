@@ -6,8 +6,12 @@
 #include <atomic>
 #include <filesystem>
 #include <functional>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "base/error.h"
+#include "io/file.h"
 #include "io/file_observer.h"
 
 namespace sluice::offload::test {
@@ -53,6 +57,28 @@ class FailNth final : public io::FileObserver {
     return 0;
   }
   std::atomic<size_t> left_;
+};
+
+// What is done to files, in order, by file name.
+class ChangeLog final : public io::FileObserver {
+ public:
+  void created(const io::File&, uint64_t) override {}
+  uint64_t write_begins(const io::File& file, uint64_t, std::span<const std::byte>) override { return add("write " + name(file)); }
+  void write_ended(uint64_t) override {}
+  uint64_t sync_begins(const io::File& file) override { return add("sync " + name(file)); }
+  void sync_ended(uint64_t) override {}
+  void directory_made(const std::filesystem::path&) override {}
+  void directory_synced(const std::filesystem::path& path) override { add("sync folder " + path.filename().string()); }
+  void renamed(const std::filesystem::path&, const std::filesystem::path&) override {}
+  void exchanged(const std::filesystem::path&, const std::filesystem::path&) override {}
+  void linked(const std::filesystem::path&, const std::filesystem::path&) override {}
+  void removed(const std::filesystem::path&) override {}
+
+  std::vector<std::string> lines;
+
+ private:
+  static std::string name(const io::File& file) { return file.path().filename(); }
+  uint64_t add(const std::string& line) { return lines.push_back(line), 0; }
 };
 
 }  // namespace sluice::offload::test

@@ -8,6 +8,7 @@
 #include <set>
 #include <thread>
 
+#include "store_faults.h"
 #include "store_fixture.h"
 
 namespace sluice::offload::test {
@@ -281,12 +282,18 @@ TEST_F(RanksStoreTest, BitsOfEveryRankAreVerified) {
   flip_byte(file(1, 0), kDataAlign + 5);
 
   // One machine of several was started again: all files are verified.
-  SlotHeader header;
-  ASSERT_EQ(decode_header(read_page(file(1, 0), 0), &header), PageState::valid);
-  header.boot_id = "other";
-  write_page(file(1, 0), 0, encode_header(header));
-  flip_byte(file(0, 0), kDataAlign + 5);
-  EXPECT_NE(error_text(open_all(options(), l)[0]).find("r000.d0.s0"), std::string::npos);
+  for (const int restarted : {0, 1}) {
+    const Page old = read_page(file(restarted, 0), 0);
+    SlotHeader header;
+    ASSERT_EQ(decode_header(old, &header), PageState::valid);
+    header.boot_id = "other";
+    write_page(file(restarted, 0), 0, encode_header(header));
+    const int damaged = 1 - restarted;
+    flip_byte(file(damaged, 0), kDataAlign + 5);
+    EXPECT_NE(error_text(open_all(options(), l)[static_cast<size_t>(damaged)]).find(file(damaged, 0)), std::string::npos);
+    flip_byte(file(damaged, 0), kDataAlign + 5);
+    write_page(file(restarted, 0), 0, old);
+  }
 }
 
 TEST_F(RanksStoreTest, RanksMustWantTheSame) {
@@ -312,6 +319,22 @@ TEST_F(RanksStoreTest, RecordAndLayoutMustAgreeOnTheNumberOfRanks) {
   record.world = 3;
   write_page(super(), record_offset(3), encode_record(record));
   for (const auto& error : open_all(options(), l)) EXPECT_NE(error_text(error).find("disagree"), std::string::npos);
+}
+
+// Whatever the last job left in the caches of any machine.
+TEST_F(RanksStoreTest, EveryRankFlushesItsFilesWhenItOpens) {
+  const Layout l = layout_of(2);
+  const StoreOptions o = on_drives(2);
+  make(o, l);
+  std::vector<ChangeLog> logs(2);
+  expect_no_errors(on_ranks(2, [&](Ranks& ranks) {
+    StoreOptions own = o;
+    own.observer = &logs[static_cast<size_t>(ranks.rank())];
+    Store::open(own, l, nullptr, ranks);
+  }));
+  EXPECT_EQ(logs[0].lines, (std::vector<std::string>{"write SUPER", "sync SUPER", "sync r000.d0.s0", "sync r000.d0.s1", "sync r000.d1.s0",
+                                                     "sync r000.d1.s1", "sync folder run"}));
+  EXPECT_EQ(logs[1].lines, (std::vector<std::string>{"sync r001.d0.s0", "sync r001.d0.s1", "sync r001.d1.s0", "sync r001.d1.s1"}));
 }
 
 // A rank of the last job still holds its file, and may still be publishing: the record is read only after all locks are held.

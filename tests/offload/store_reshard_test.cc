@@ -182,6 +182,25 @@ TEST_F(ReshardTest, DamageIsFoundBeforeAnythingIsReplaced) {
   open_as({.world = 3, .drives = 1}, 2);
 }
 
+// What a rank reads of another rank's file is what that rank has checked, not another step under the same name.
+TEST_F(ReshardTest, AFileThatIsAnotherOneThanWasCheckedIsRefused) {
+  make({.world = 2}, 2);  // step 2 in slot 0
+  const fs::path file = store_dir() / "r001.d0.s0";
+  StoreOptions o = options();
+  o.failpoint = [&](std::string_view name) {
+    if (name != "reshard.layout") return;
+    SlotHeader header;
+    ASSERT_EQ(decode_header(read_page(file, 0), &header), PageState::valid);
+    const uint64_t generation = header.gen;
+    fs::copy_file(store_dir() / "r001.d0.s1", file, fs::copy_options::overwrite_existing);
+    ASSERT_EQ(decode_header(read_page(file, 0), &header), PageState::valid);
+    header.slot = 0;
+    header.gen = generation;
+    write_page(file, 0, encode_header(header));
+  };
+  expect_error(ErrorKind::disk, {file.string(), "not the one that was published"}, [&] { Store::open(o, layout_of({}), nullptr); });
+}
+
 TEST_F(ReshardTest, AFileThatIsNotSeenHereIsNamed) {
   make({.world = 3}, 2);
   fs::rename(store_dir() / "r002.d0.s0", scratch.path() / "away");
