@@ -1,6 +1,12 @@
 #include "apps/memory_report.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <vector>
 
 #include "base/units.h"
 
@@ -44,10 +50,21 @@ std::string overlap_note(const configs::RunConfig& config) {
 }  // namespace
 
 uint64_t disk_available(const configs::RunConfig& config) {
-  std::filesystem::path at =
-      std::filesystem::absolute(config.storage.paths.empty() ? config.run.dir : config.storage.paths.front());
-  while (!std::filesystem::exists(at)) at = at.parent_path();
-  return std::filesystem::space(at).available;
+  std::vector<std::filesystem::path> paths = config.storage.paths;
+  if (paths.empty()) paths = {config.run.dir};
+  std::map<uint64_t, uint64_t> folders;  // by file system
+  std::map<uint64_t, uint64_t> free;
+  for (const std::filesystem::path& path : paths) {
+    std::filesystem::path at = std::filesystem::absolute(path);
+    while (!std::filesystem::exists(at)) at = at.parent_path();
+    struct stat info {};
+    const uint64_t disk = stat(at.c_str(), &info) == 0 ? info.st_dev : 0;
+    ++folders[disk];
+    free[disk] = std::filesystem::space(at).available;
+  }
+  uint64_t least = UINT64_MAX;
+  for (const auto& [disk, count] : folders) least = std::min(least, free[disk] / count);
+  return least * paths.size();
 }
 
 std::string crash_cost(const configs::RunConfig& config) {

@@ -8,7 +8,7 @@
 
 namespace sluice::apps {
 
-// Bytes that the folder of the store has free (or its nearest parent that exists).
+// Bytes that a store may take: the folders of storage.paths (or their nearest parents that exist) are filled evenly.
 uint64_t disk_available(const configs::RunConfig& config);
 
 // "134515008 parameters, 134515008 trainable; weights nvme, state nvme, overlap forward" and the table: need

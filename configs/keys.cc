@@ -166,7 +166,7 @@ void add_job(Table& t) {
 
 void add_machine(Table& t) {
   t.add("storage.paths", paths(), FIELD(storage.paths),
-        "folders for the store, one per drive; default: nvme_path, else run.dir/store");
+        "folders for the store, one per drive, which it fills evenly; default: nvme_path, else run.dir/store");
   t.add("storage.durable",
         maybe(choice<Durable>(
             {{"step", Durable::step}, {"checkpoint", Durable::checkpoint}, {"none", Durable::none}})),

@@ -152,8 +152,10 @@ void resolve_storage(RunConfig* config) {
     storage.paths = {given ? given->nvme_path : config->run.dir / "store"};
     derive(config, "storage.paths", given ? "nvme_path" : "run.dir");
   }
-  if (storage.paths.size() > 1)
-    refuse(*config, "storage.paths", "a store on several drives is not built yet; give one folder");
+  for (size_t i = 0; i < storage.paths.size(); ++i)
+    for (size_t j = 0; j < i; ++j)
+      if (storage.paths[i] == storage.paths[j])
+        refuse(*config, "storage.paths", "names {} twice; name each drive once", storage.paths[i].string());
   if (!storage.durable && optimizer.device) {
     storage.durable = optimizer.device == Tier::nvme ? Durable::step : Durable::checkpoint;
     derive(config, "storage.durable", fmt::format("the state is on {}", value_of(*config, kState)));

@@ -168,7 +168,7 @@ TEST(BadConfig, WhatDoesNotRunYet) {
       {{"model.path=null", "model.sizes=Llama-3.1-8B"}, {"model.sizes", "can only be planned (sluice plan); give model.path"}},
       {{"model.sizes={\"layers\":2}"}, {"model.path = models/tiny says what the model is already"}},
       {{"model.sizes=[3]"}, {"a known model's name such as"}},
-      {{"storage.paths=[\"/a\",\"/b\"]"}, {"several drives is not built yet"}},
+      {{"storage.paths=[\"/a\",\"/b\",\"/a\"]"}, {"names /a twice"}},
       {{"checkpoint.every=10"}, {"checkpoint.every = 10", "goes with storage.durable"}},
       {{"checkpoint={\"keep\":2}"}, {"not built yet"}},
       {{"run.deterministic=false", "machine.device=cpu"}, {"run.deterministic", "no other kernels"}},

@@ -47,6 +47,7 @@ TEST(Resolve, RunFolderAndStore) {
   EXPECT_THAT(c.storage.paths, ElementsAre("/n"));
   c = sample({"zero_optimization.offload_optimizer.nvme_path=/n", "storage.paths=[\"/s\"]"});
   EXPECT_THAT(c.storage.paths, ElementsAre("/s"));
+  EXPECT_THAT(sample({"storage.paths=[\"/b\",\"/a\"]"}).storage.paths, ElementsAre("/b", "/a"));
 }
 
 TEST(Resolve, SevenPairsOfTiersAreLegal) {
