@@ -41,7 +41,7 @@ bool TrainSource::begin(uint64_t period, Step& step) {
     step.micro.push_back(
         assemble(data_, mine + uint64_t{j} * options_.micro_batch, options_.micro_batch, options_.sequence, UINT64_MAX));
     step.trained += step.micro.back().trained;
-    step.micro.back().index = (first - (step.meta.samples - samples)) / options_.micro_batch;
+    step.micro.back().index = uint64_t{options_.plan.rank} * options_.accumulation + j;
   }
   for (uint64_t sample = first; sample < first + samples; ++sample)  // the other ranks'
     if (sample < mine || sample >= mine + own) step.trained += data_.trained(sample);

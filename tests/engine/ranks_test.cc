@@ -112,17 +112,23 @@ TEST_P(Ranks, BytesOfCollectivesAreThoseOfTheFormula) {
 
 // With the same global batch: sums are made in another order, and gradients are rounded to the wire type before they are summed.
 TEST(RankNumbers, OtherWorldsAgreeToRounding) {
-  const auto losses = [](uint32_t world, offload::Schema schema) {
+  const auto losses = [](const char* model, uint32_t world, offload::Schema schema) {
     TinyRun run = run_of(world, {3, Tier::cpu, Tier::cpu, Durable::checkpoint});
+    run.model = model;
     run.schema = schema;
     run.accumulation = 4 / world;
     run.steps = 8;
     return run_tiny(run).losses;
   };
-  for (const auto& [schema, tolerance] : {std::pair{offload::Schema::fp32, 2e-6}, {offload::Schema::bf16, 2e-3}}) {
-    const std::vector<double> one = losses(1, schema);
+  const struct {
+    const char* model;  // gpt2_hub: its dropout is that of the micro-batch, whichever rank has it
+    offload::Schema schema;
+    double tolerance;
+  } cases[] = {{"tied", offload::Schema::fp32, 2e-6}, {"tied", offload::Schema::bf16, 2e-3}, {"gpt2_hub", offload::Schema::fp32, 2e-6}};
+  for (const auto& [model, schema, tolerance] : cases) {
+    const std::vector<double> one = losses(model, 1, schema);
     for (uint32_t world : {2u, 4u}) {
-      const std::vector<double> several = losses(world, schema);
+      const std::vector<double> several = losses(model, world, schema);
       ASSERT_EQ(several.size(), one.size());
       for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(several[i], one[i], tolerance * one[i]) << "step " << i + 1 << ", " << world << " ranks";
     }
