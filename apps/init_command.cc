@@ -46,7 +46,7 @@ void add_init(CLI::App& app, Context& context) {
   CLI::App* command = add_command(app, context, "init", "Make a model folder with random weights, to train from nothing or to measure", options, run_init);
   command->add_option("OUT_DIR", options->out, "Folder to make; must not exist or be empty")->required()->type_name("");
   command->add_option("--sizes", options->sizes, "Name of a known model, or a JSON object of config.json's keys")->required()->type_name("NAME|JSON");
-  command->add_option("--family", options->family, "Family of the sizes")->capture_default_str()->type_name("NAME");
+  command->add_option("--family", options->family, "Family of sizes given as JSON: llama, mistral, qwen2, qwen3 or gpt2")->capture_default_str()->type_name("NAME");
   command->add_option("--tokenizer", options->tokenizer, "Folder whose tokenizer files come along")->type_name("DIR");
   command->add_option("--seed", options->seed, "Seed of the weights")->capture_default_str()->type_name("N");
 }

@@ -133,7 +133,7 @@ void add_zero(Table& t) {
 
 void add_job(Table& t) {
   t.add("model.path", path(), FIELD(model.path), "Hugging Face folder: config.json and safetensors");
-  t.add("model.family", text(), FIELD(model.family), "family of model.sizes given in braces: llama, mistral or gpt2; a known name has its own");
+  t.add("model.family", text(), FIELD(model.family), "family of model.sizes given in braces: llama, mistral, qwen2, qwen3, gpt2, gemma2 or gemma3_text; a known name has its own");
   t.add("model.sizes", model_sizes(), FIELD(model.sizes),
         "instead of model.path: a model that is not on disk, for `sluice plan`");
   t.add("model.trainable", globs(), FIELD(model.trainable),

@@ -38,6 +38,7 @@ HfConfig one_layer(HfConfig c) {
   c.tied = true;
   c.vocab = std::min(c.vocab, kVocabulary);
   c.pad_token.reset();
+  if (!name_of(c.family).trained) c.family = Family::llama;  // as fast, with the same widths
   c.max_positions = std::max(c.max_positions, kTokens);
   return c;
 }

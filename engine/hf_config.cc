@@ -29,7 +29,7 @@ const FamilyName& read_family(const Json& json, const Keys& keys) {
   std::string supported;
   for (const FamilyName& family : family_names()) {
     if (name == family.architecture || (!keys.has("architectures") && name == family.type)) return family;
-    supported += fmt::format("{}{}", supported.empty() ? "" : ", ", family.architecture);
+    if (family.trained) supported += fmt::format("{}{}", supported.empty() ? "" : ", ", family.architecture);
   }
   fail(ErrorKind::model, "{}: the model family {} is not supported; supported are {}", keys.where(),
        name.empty() ? "(neither architectures nor model_type is given)" : name, supported);
@@ -122,11 +122,12 @@ void read_sizes(const Keys& keys, HfConfig& config) {
   config.kv_heads = keys.positive("num_key_value_heads", config.heads);
   config.vocab = keys.positive("vocab_size");
   config.max_positions = keys.positive("max_position_embeddings", 2048);
-  if (!keys.has("head_dim") && config.hidden % config.heads != 0)
+  if (!keys.has("head_dim") && config.family != Family::qwen3 && config.hidden % config.heads != 0)
     fail(ErrorKind::model,
          "{}: hidden_size {} is not a multiple of num_attention_heads {}, and head_dim is not given",
          keys.where(), config.hidden, config.heads);
-  config.head_dim = keys.positive("head_dim", config.hidden / config.heads);
+  const bool qwen3 = config.family == Family::qwen3;  // whose class takes 128 when the file is silent
+  config.head_dim = keys.positive("head_dim", qwen3 ? 128 : config.hidden / config.heads);
   if (config.heads % config.kv_heads != 0)
     fail(ErrorKind::model, "{}: num_attention_heads {} is not a multiple of num_key_value_heads {}",
          keys.where(), config.heads, config.kv_heads);
@@ -138,9 +139,13 @@ void read_sizes(const Keys& keys, HfConfig& config) {
 void read_llama(const Json& json, const Keys& keys, HfConfig& config) {
   read_sizes(keys, config);
   config.norm_eps = keys.positive_number("rms_norm_eps", 1e-6);
-  read_rope(json, keys, config);
-  config.tied = keys.boolean("tie_word_embeddings", false);
+  const bool gemma = config.family == Family::gemma2 || config.family == Family::gemma3;
+  if (!gemma) read_rope(json, keys, config);  // Gemma is planned by its sizes alone
+  config.tied = keys.boolean("tie_word_embeddings", gemma);
   config.attention_bias = config.attention_out_bias = keys.boolean("attention_bias", false);
+  if (config.family == Family::qwen2) config.attention_bias = true;
+  config.qk_norm = config.family == Family::qwen3 || config.family == Family::gemma3;
+  config.branch_norms = gemma;
   config.mlp_bias = keys.boolean("mlp_bias", false);
 }
 
@@ -199,9 +204,18 @@ const std::vector<FamilyName>& family_names() {
   static const std::vector<FamilyName> names{
       {Family::llama, "llama", "LlamaForCausalLM"},
       {Family::mistral, "mistral", "MistralForCausalLM"},
+      {Family::qwen2, "qwen2", "Qwen2ForCausalLM"},
+      {Family::qwen3, "qwen3", "Qwen3ForCausalLM"},
       {Family::gpt2, "gpt2", "GPT2LMHeadModel"},
+      {Family::gemma2, "gemma2", "Gemma2ForCausalLM", /*trained=*/false},
+      {Family::gemma3, "gemma3_text", "Gemma3ForCausalLM", /*trained=*/false},
   };
   return names;
+}
+
+const FamilyName& name_of(Family family) {
+  const auto& names = family_names();
+  return *std::find_if(names.begin(), names.end(), [&](const FamilyName& name) { return name.family == family; });
 }
 
 HfConfig parse_hf_config(const Json& json, const std::string& where) {

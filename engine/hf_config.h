@@ -18,15 +18,17 @@ struct RopeScaling {  // llama3 or linear; see docs/design.md for the formula
   bool operator==(const RopeScaling&) const = default;
 };
 
-enum class Family : uint8_t { llama, mistral, gpt2 };
+enum class Family : uint8_t { llama, mistral, qwen2, qwen3, gpt2, gemma2, gemma3 };
 
 // How a family is called in config.json.
 struct FamilyName {
   Family family;
   const char* type;          // model_type, and our "model.family": "gpt2"
   const char* architecture;  // "GPT2LMHeadModel"
+  bool trained = true;       // false: only planned, its math is not built
 };
 const std::vector<FamilyName>& family_names();
+const FamilyName& name_of(Family family);
 
 struct HfConfig {
   Family family = Family::llama;
@@ -38,6 +40,8 @@ struct HfConfig {
   RopeScaling rope_scaling;
   bool tied = false, mlp_bias = false;
   bool attention_bias = false, attention_out_bias = false;  // of q, k and v; of the projection after them
+  bool qk_norm = false;         // an RMSNorm over head_dim on q and on k, before the rotation
+  bool branch_norms = false;    // another two norms a layer, on what its branches add (Gemma)
   bool learned_positions = false;  // a matrix of max_positions rows: no longer sequence can be trained
   double embedding_dropout = 0, attention_dropout = 0, residual_dropout = 0;  // probabilities
   std::optional<int64_t> pad_token;  // 0 .. vocab - 1, also where the file counts from the end (-1)

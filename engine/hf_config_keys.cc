@@ -88,7 +88,10 @@ const NeutralValues& neutral_values(Family family) {
 }  // namespace
 
 void check_config_keys(const Json& json, const std::string& where, Family family) {
-  const bool mistral = family == Family::mistral;
+  // Biases that the family's class never has, or (Qwen2's on q, k and v) always.
+  const std::string_view fixed = family == Family::mistral || family == Family::qwen2 ? "attention_bias mlp_bias "
+                                 : family == Family::qwen3                            ? "mlp_bias "
+                                                                                      : "";
   const NeutralValues& neutral = neutral_values(family);
   const std::string_view read = family == Family::gpt2 ? kReadGpt2 : kRead;
   if (const auto it = json.find("quantization_config"); it != json.end() && !it->is_null())
@@ -96,7 +99,9 @@ void check_config_keys(const Json& json, const std::string& where, Family family
         ErrorKind::model,
         "{}: quantised source (quantization_config is set); training needs the weights in bf16, fp16 or fp32",
         where);
-  if (const auto it = json.find("sliding_window"); it != json.end() && !it->is_null())
+  if (family == Family::gemma2 || family == Family::gemma3) return;  // planned by sizes alone: nothing is computed
+  const bool qwen = family == Family::qwen2 || family == Family::qwen3;  // has a window only with use_sliding_window
+  if (const auto it = json.find("sliding_window"); it != json.end() && !it->is_null() && !qwen)
     fail(ErrorKind::model, "{}: sliding_window is {}; attention windows are not supported (null is)", where,
          it->dump());
   if (const auto it = json.find("layer_types"); it != json.end() && !it->is_null())
@@ -109,9 +114,8 @@ void check_config_keys(const Json& json, const std::string& where, Family family
       if (std::find(it->second.begin(), it->second.end(), value) == it->second.end())
         fail(ErrorKind::model, "{}: {} is {}; only {} is supported", where, key, value.dump(),
              it->second[0].dump());
-    } else if (mistral && (key == "attention_bias" || key == "mlp_bias") && value != false &&
-               !value.is_null()) {
-      fail(ErrorKind::model, "{}: {} is {}, but MistralForCausalLM has no biases", where, key, value.dump());
+    } else if (lists(fixed, key) && value != false && !value.is_null()) {
+      fail(ErrorKind::model, "{}: {} is {}, but {} has no such choice", where, key, value.dump(), name_of(family).architecture);
     } else if (key != "layer_types" && !lists(read, key) && !lists(kHarmless, key)) {
       fail(ErrorKind::model,
            "{}: the key {} ({}) is not known here and might change numbers; remove it if it is only a note",

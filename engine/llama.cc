@@ -1,4 +1,4 @@
-// The Llama family: x += Attention(norm(x)); x += SwiGLU(norm(x)).
+// The Llama family: x += Attention(norm(x)); x += SwiGLU(norm(x)). Qwen2 has biases on q, k and v; Qwen3 norms the heads of q and k.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>
 
@@ -23,7 +23,7 @@ using offload::BlockPlace;
 
 // Where the tensors of a layer are in its block; -1: the model has none.
 struct LayerTensors {
-  int input_norm, q, k, v, o, q_bias, k_bias, v_bias, o_bias, post_norm, gate, up, down, gate_bias, up_bias,
+  int input_norm, q, k, v, o, q_bias, k_bias, v_bias, o_bias, q_norm, k_norm, post_norm, gate, up, down, gate_bias, up_bias,
       down_bias;
 };
 
@@ -38,6 +38,8 @@ LayerTensors find_layer(const BlockPlace& block) {
                        at("k_proj.bias"),
                        at("v_proj.bias"),
                        at("o_proj.bias"),
+                       at("q_norm.weight"),
+                       at("k_norm.weight"),
                        at("post_attention_layernorm.weight"),
                        at("gate_proj.weight"),
                        at("up_proj.weight"),
@@ -78,10 +80,16 @@ class Llama : public LayeredModel {
       const Parameter b = weights[bias];
       return linear(input, weights[matrix], &b);
     };
+    // A projection whose heads are normed, where there is a norm, and rotated.
+    const auto heads_of = [&](const at::Tensor& input, int matrix, int bias, int norm) {
+      at::Tensor y = project(input, matrix, bias);
+      if (norm >= 0) y = rms_norm(y.view({-1, config_.head_dim}), weights[norm], config_.norm_eps).view(y.sizes());
+      return rotary(y, config_.head_dim, batch.positions, table_);
+    };
     table_.extend(x.size(1), x.options());
     at::Tensor hidden = rms_norm(x, weights[t.input_norm], config_.norm_eps);
-    const at::Tensor q = rotary(project(hidden, t.q, t.q_bias), config_.head_dim, batch.positions, table_);
-    const at::Tensor k = rotary(project(hidden, t.k, t.k_bias), config_.head_dim, batch.positions, table_);
+    const at::Tensor q = heads_of(hidden, t.q, t.q_bias, t.q_norm);
+    const at::Tensor k = heads_of(hidden, t.k, t.k_bias, t.k_norm);
     const at::Tensor v = project(hidden, t.v, t.v_bias);
     const AttentionShape heads{config_.heads, config_.kv_heads, config_.head_dim};
     hidden = x.is_cuda() ? fused_attention(q, k, v, heads, batch.pieces, batch.starts) : attention(q, k, v, heads, batch.pieces);
@@ -108,8 +116,13 @@ BlockDesc describe_layer(const HfConfig& c, int64_t index) {
   describe_projection(block, attention + "q_proj", c.heads * c.head_dim, c.hidden, c.attention_bias);
   describe_projection(block, attention + "k_proj", c.kv_heads * c.head_dim, c.hidden, c.attention_bias);
   describe_projection(block, attention + "v_proj", c.kv_heads * c.head_dim, c.hidden, c.attention_bias);
-  describe_projection(block, attention + "o_proj", c.hidden, c.heads * c.head_dim, c.attention_bias);
+  describe_projection(block, attention + "o_proj", c.hidden, c.heads * c.head_dim, c.attention_out_bias);
+  if (c.qk_norm)
+    for (const char* norm : {"q_norm.weight", "k_norm.weight"}) block.tensors.push_back({attention + norm, {c.head_dim}});
   block.tensors.push_back({prefix + "post_attention_layernorm.weight", {c.hidden}});
+  if (c.branch_norms)
+    for (const char* norm : {"pre_feedforward_layernorm.weight", "post_feedforward_layernorm.weight"})
+      block.tensors.push_back({prefix + norm, {c.hidden}});
   describe_projection(block, mlp + "gate_proj", c.intermediate, c.hidden, c.mlp_bias);
   describe_projection(block, mlp + "up_proj", c.intermediate, c.hidden, c.mlp_bias);
   describe_projection(block, mlp + "down_proj", c.hidden, c.intermediate, c.mlp_bias);

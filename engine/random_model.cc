@@ -99,8 +99,7 @@ nlohmann::ordered_json gpt2_keys(const HfConfig& c) {
 
 nlohmann::ordered_json config_text(const HfConfig& c) {
   nlohmann::ordered_json json{{"architectures", {c.architecture}}};
-  for (const FamilyName& family : family_names())
-    if (family.family == c.family) json["model_type"] = family.type;
+  json["model_type"] = name_of(c.family).type;
   json.update(c.family == Family::gpt2 ? gpt2_keys(c) : llama_keys(c));
   json["initializer_range"] = c.initializer_range;
   for (const auto& [key, value] : c.raw.items()) json[key] = value;
@@ -201,6 +200,10 @@ class Writer {
 
 }  // namespace
 
-void write_random_model(const RandomModelOptions& options) { Writer(options).write(); }
+void write_random_model(const RandomModelOptions& options) {
+  if (!name_of(options.config.family).trained)
+    base::fail(ErrorKind::config, "{} can be planned, but not made or trained: its layers are not built", options.config.architecture);
+  Writer(options).write();
+}
 
 }  // namespace sluice::engine

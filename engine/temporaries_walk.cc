@@ -10,29 +10,40 @@ void walk_llama_forward(const LayerSizes& s, bool graph, Tape& tape) {
   tape.take(s.rstd);
   tape.take(s.x);  // normed
   drop(s.rstd);
-  for (const uint64_t width : {s.q, s.k}) {
+  const auto heads = [&](uint64_t width, uint64_t head_rstd) {
     tape.take(width);  // projected
+    if (s.config().qk_norm) {
+      tape.take(head_rstd);
+      tape.take(width);  // normed
+      drop(head_rstd + width);
+    }
     tape.take(width);  // rotated
     tape.give(width);
-  }
+  };
+  heads(s.q, s.rstd_q);
+  heads(s.k, s.rstd_k);
   tape.take(s.k);  // v
   tape.take(s.log_sums);
   tape.take(s.q);  // attention's output
   tape.pass(s.scratch);
   drop(s.log_sums);
   drop(s.x);       // normed
-  tape.take(s.x);  // o
-  tape.take(s.x);  // middle
-  tape.give(s.x);
+  const bool branch_norms = s.config().branch_norms;
+  const auto add_branch = [&] {
+    tape.take(s.x);                                     // o or down
+    if (branch_norms) tape.take(s.rstd + s.x);  // normed
+    tape.take(s.x);                                     // middle or result
+    tape.give(s.x);
+    if (branch_norms) drop(s.rstd + s.x);
+  };
+  add_branch();
   tape.take(s.rstd);
   tape.take(s.x);  // normed
   drop(s.rstd);
   drop(s.q);
   tape.take(3 * s.wide);  // gate, up, and their product
   if (!graph) tape.give(2 * s.wide), tape.give(s.x);
-  tape.take(s.x);  // down
-  tape.take(s.x);  // result
-  tape.give(s.x);
+  add_branch();
   if (graph) return;
   tape.give(s.x + s.wide + s.x + s.q + 2 * s.k);
 }
@@ -40,8 +51,17 @@ void walk_llama_forward(const LayerSizes& s, bool graph, Tape& tape) {
 // Gradients back through the graph, whose tensors go one by one.
 void walk_llama_backward(const LayerSizes& s, bool want_input, Tape& tape) {
   const HfConfig& c = s.config();
+  const uint64_t branch = c.branch_norms ? s.x : 0;  // gradient of what a branch's norm took
+  const auto branch_norm = [&] {
+    if (branch == 0) return;
+    tape.take(branch);
+    tape.pass(s.norm_partial);
+    tape.give(s.x + s.rstd);
+  };
+  branch_norm();
   tape.take(s.wide);  // of the product
   tape.pass(s.product(c.hidden, c.intermediate));
+  tape.give(branch);
   tape.give(s.wide);      // the product
   tape.take(2 * s.wide);  // of gate and up
   tape.give(s.wide);
@@ -59,8 +79,10 @@ void walk_llama_backward(const LayerSizes& s, bool want_input, Tape& tape) {
   tape.take(s.x);  // with the residual's
   tape.give(s.x);
   tape.give(s.x + s.rstd);  // middle
-  tape.take(s.q);           // of attention's output
+  branch_norm();
+  tape.take(s.q);  // of attention's output
   tape.pass(s.product(c.hidden, c.heads * c.head_dim));
+  tape.give(branch);
   tape.give(s.q);  // attention's output
   tape.take(s.q + 2 * s.k + s.attention_partial);
   tape.pass(s.scratch_backward);
@@ -69,10 +91,16 @@ void walk_llama_backward(const LayerSizes& s, bool want_input, Tape& tape) {
   tape.give(s.q + 2 * s.k + s.log_sums);  // q, k, v
   tape.take(s.x);                         // of the first norm's result, by v
   tape.give(s.k);
-  tape.pass(s.k + s.x);  // by k
-  tape.give(s.k);
-  tape.pass(s.q + s.x);  // by q
-  tape.give(s.q);
+  const auto heads = [&](uint64_t width, uint64_t head_rstd, uint64_t partial) {
+    if (c.qk_norm) {
+      tape.pass(2 * width + partial);  // through the rotation and the norm
+      tape.give(width + head_rstd);    // what was normed
+    }
+    tape.pass(width + s.x);
+    tape.give(width);
+  };
+  heads(s.k, s.rstd_k, s.norm_partial_k);
+  heads(s.q, s.rstd_q, s.norm_partial_q);
   tape.give(s.x);  // the first norm's result
   if (want_input) tape.pass(2 * s.x);
   tape.pass(s.norm_partial);

@@ -44,8 +44,15 @@ class LayerSizes {
     k = tensor(c.kv_heads * c.head_dim);
     wide = tensor(c.intermediate);
     rstd = tokens_ * kFloat;
+    rstd_q = c.qk_norm ? rstd * heads : 0;
+    rstd_k = c.qk_norm ? rstd * static_cast<uint64_t>(c.kv_heads) : 0;
     log_sums = rows * heads * length * kFloat;
     norm_partial = (tokens_ + kNormRows - 1) / kNormRows * static_cast<uint64_t>(c.hidden) * kFloat;
+    const auto head_partial = [&](int64_t count) {
+      return (tokens_ * static_cast<uint64_t>(count) + kNormRows - 1) / kNormRows * dim * kFloat;
+    };
+    norm_partial_q = head_partial(c.heads);
+    norm_partial_k = head_partial(c.kv_heads);
     const uint64_t parts = rows * heads < kFewHeads ? 2 : 1, pairs = rows * heads * parts;
     const uint64_t workers = std::min<uint64_t>(pairs, threads);
     scratch = workers * (2 * length * dim + kQueries * (2 * dim + length + 1)) * kFloat;
@@ -63,7 +70,7 @@ class LayerSizes {
   uint64_t product(int64_t out, int64_t in) const { return product(out, in, tokens_); }
   const HfConfig& config() const { return config_; }
 
-  uint64_t x, q, k, wide, rstd, log_sums, norm_partial, scratch, scratch_backward, attention_partial;
+  uint64_t x, q, k, wide, rstd, rstd_q, rstd_k, log_sums, norm_partial, norm_partial_q, norm_partial_k, scratch, scratch_backward, attention_partial;
 
  private:
   const HfConfig& config_;

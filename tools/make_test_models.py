@@ -48,7 +48,8 @@ from safetensors.torch import save_file  # noqa: E402
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers  # noqa: E402
 from torch.nn.functional import cross_entropy  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
-from transformers import AutoModelForCausalLM, GPT2LMHeadModel, LlamaForCausalLM, MistralForCausalLM  # noqa: E402
+from transformers import (AutoModelForCausalLM, GPT2LMHeadModel, LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM,  # noqa: E402
+                          Qwen3ForCausalLM)
 
 import make_bible  # noqa: E402
 import token_file  # noqa: E402
@@ -88,6 +89,8 @@ RECIPES = [
     Recipe("mistral", {**SMALL, "sliding_window": None}, family=MistralForCausalLM),
     Recipe("gpt2", {**GPT2, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0}, family=GPT2LMHeadModel),
     Recipe("gpt2_hub", {**GPT2, "n_inner": 320}, torch.float32, hub=True, padded=True, family=GPT2LMHeadModel),
+    Recipe("qwen2", {**SMALL, "use_sliding_window": False, "sliding_window": 64}, family=Qwen2ForCausalLM),
+    Recipe("qwen3", {**SMALL, "head_dim": 32, "tie_word_embeddings": True}, torch.float32, family=Qwen3ForCausalLM),
 ]
 
 

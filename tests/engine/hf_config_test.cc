@@ -127,6 +127,32 @@ TEST(HfConfig, RefusesOtherFamilies) {
   refuses("bert", json, "model_type", "bert");
 }
 
+TEST(HfConfig, ReadsQwen) {
+  Json json = v4();
+  json["architectures"] = {"Qwen2ForCausalLM"};
+  json["sliding_window"] = 131072;  // without use_sliding_window it says nothing
+  json["use_sliding_window"] = false;
+  json["max_window_layers"] = 21;
+  json.erase("attention_bias");
+  HfConfig c = parse(json);
+  EXPECT_EQ(c.family, Family::qwen2);
+  EXPECT_TRUE(c.attention_bias);
+  EXPECT_FALSE(c.attention_out_bias);
+  EXPECT_FALSE(c.qk_norm);
+  refuses("use_sliding_window", json, "use_sliding_window", true);
+  refuses("no such choice", json, "attention_bias", true);
+  refuses("sliding_attention", json, "layer_types", {"full_attention", "sliding_attention"});
+  json["architectures"] = {"Qwen3ForCausalLM"};
+  c = parse(json);
+  EXPECT_TRUE(c.qk_norm);
+  EXPECT_FALSE(c.attention_bias);
+  EXPECT_EQ(c.head_dim, 128);
+  json["attention_bias"] = true;
+  c = parse(json);
+  EXPECT_TRUE(c.attention_bias && c.attention_out_bias);
+  refuses("sliding_window is 7", v4(), "sliding_window", 7);
+}
+
 Json gpt2() {
   return Json::parse(
       R"({"activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"], "attn_pdrop": 0.1, "bos_token_id": 50256,
@@ -188,7 +214,7 @@ TEST(HfConfig, RefusesWhatWouldChangeNumbers) {
   mistral["architectures"] = {"MistralForCausalLM"};
   mistral["sliding_window"] = nullptr;
   EXPECT_EQ(parse(mistral).architecture, "MistralForCausalLM");
-  refuses("no biases", mistral, "attention_bias", true);
+  refuses("no such choice", mistral, "attention_bias", true);
 }
 
 TEST(HfConfig, RefusesImpossibleSizes) {

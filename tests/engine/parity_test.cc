@@ -65,7 +65,7 @@ Tensors of_key(const Tensors& all, const std::string& key) {
   return result;
 }
 
-constexpr const char* kModels[] = {"tied", "untied", "tied_fp32", "llama3", "biased", "mistral", "gpt2", "gpt2_hub"};
+constexpr const char* kModels[] = {"tied", "untied", "tied_fp32", "llama3", "biased", "mistral", "gpt2", "gpt2_hub", "qwen2", "qwen3"};
 
 class Parity : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Models, Parity, testing::ValuesIn(kModels),

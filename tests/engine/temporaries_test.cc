@@ -32,6 +32,10 @@ constexpr Case kCases[] = {
     {512, 1024, 4, 8, 4, 64, 2048, true, 1, 512, 1, 4, true},        // fp32
     {256, 4096, 2, 4, 4, 64, 1024, false, 1, 512, 1, 1},             // wide
     {768, 2048, 2, 48, 48, 16, 512, true, 1, 128, 1, 0, false, 64},  // many heads
+    {256, 512, 3, 8, 4, 64, 4096, true, 1, 256, 1, 0, false, 512, "qwen3"},
+    {256, 512, 2, 8, 2, 64, 1024, true, 2, 512, 2, 2, false, 512, "qwen3"},
+    {384, 256, 2, 16, 16, 64, 512, false, 1, 512, 1, 0, false, 64, "qwen3"},
+    {512, 1536, 2, 8, 2, 64, 1024, true, 1, 512, 1, 1, false, 512, "qwen2"},
     {256, 1024, 3, 4, 4, 64, 4096, true, 1, 256, 1, 0, false, 512, "gpt2"},
     {256, 1024, 3, 4, 4, 64, 4096, true, 1, 256, 1, 0, false, 512, "gpt2", 0},
     {512, 2048, 2, 8, 8, 64, 1024, true, 4, 128, 2, 2, false, 64, "gpt2"},
@@ -51,7 +55,7 @@ HfConfig config_of(const Case& c) {
                                    {"embd_pdrop", c.dropout},
                                    {"attn_pdrop", c.dropout},
                                    {"resid_pdrop", c.dropout}});
-  return model_of_sizes("llama", {{"hidden_size", c.hidden},
+  return model_of_sizes(c.family, {{"hidden_size", c.hidden},
                                   {"intermediate_size", c.intermediate},
                                   {"num_hidden_layers", c.layers},
                                   {"num_attention_heads", c.heads},
