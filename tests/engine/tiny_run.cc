@@ -14,18 +14,14 @@ namespace sluice::engine {
 
 namespace fs = std::filesystem;
 
-namespace {
+TemporaryFolder::TemporaryFolder() {
+  std::string name = (fs::temp_directory_path() / "sluice-test-XXXXXX").string();
+  if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
+  path = name;
+}
+TemporaryFolder::~TemporaryFolder() { fs::remove_all(path); }
 
-// Removed with everything in it.
-struct TemporaryFolder {
-  fs::path path;
-  TemporaryFolder() {
-    std::string name = (fs::temp_directory_path() / "sluice-test-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
-    path = name;
-  }
-  ~TemporaryFolder() { fs::remove_all(path); }
-};
+namespace {
 
 uint64_t planned(const Trainer& trainer) {
   uint64_t bytes = 0;
@@ -177,12 +173,15 @@ TinyResult run_tiny(const TinyRun& run) {
     result.traffic = part.traffic;
     result.planned_comm = part.planned_comm;
   }
-  const TrainerOptions options = tiny_options(run, folder.path);
-  const ModelSetup setup(options.model);
-  offload::OpenReport report;
-  const auto store = offload::Store::open_read_only(folder.path, setup.layout, &report);
-  result.digest = digest_state(store->layout(), *store, store->published());
+  result.digest = digest_of(run, folder.path);
   return result;
+}
+
+StateDigest digest_of(const TinyRun& run, const fs::path& run_dir) {
+  const ModelSetup setup(tiny_options(run, run_dir).model);
+  offload::OpenReport report;
+  const auto store = offload::Store::open_read_only(run_dir, setup.layout, &report);
+  return digest_state(store->layout(), *store, store->published());
 }
 
 }  // namespace sluice::engine

@@ -48,8 +48,16 @@ struct TinyResult {
   std::vector<uint64_t> planned_comm;    // by rank: bytes received in a step
 };
 
+// Removed with everything in it.
+struct TemporaryFolder {
+  TemporaryFolder();
+  ~TemporaryFolder();
+  std::filesystem::path path;
+};
+
 TrainerOptions tiny_options(const TinyRun& run, const std::filesystem::path& run_dir);
 // Of several ranks the first one's; all must have seen the same numbers.
 TinyResult run_tiny(const TinyRun& run);
+StateDigest digest_of(const TinyRun& run, const std::filesystem::path& run_dir);
 
 }  // namespace sluice::engine

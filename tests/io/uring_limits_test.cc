@@ -9,11 +9,15 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstddef>
+#include <filesystem>
 #include <functional>
 #include <memory>
+#include <string>
 #include <thread>
 
 #include "base/arena.h"
@@ -34,17 +38,22 @@ void give_up_capabilities() {
   if (syscall(SYS_capset, &header, none) != 0) _exit(90);
 }
 
-// io_uring_setup fails with EPERM from now on, as under Docker's default filter.
-void refuse_io_uring() {
+// The system call fails with this error from now on, in this thread and those that it starts.
+void refuse(uint32_t call, uint32_t error) {
   sock_filter program[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
   const sock_fprog filter{std::size(program), program};
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)
     _exit(91);
+}
+
+// As under Docker's default filter.
+void refuse_io_uring() {
+  refuse(SYS_io_uring_setup, EPERM);
 }
 
 void limit_locked_memory(rlim_t soft, rlim_t hard) {
@@ -167,6 +176,66 @@ TEST_F(UringLimitsDeathTest, WhereItIsRefusedStrictAndByNameAreErrors) {
     exit_with_error(base::ErrorKind::disk, [] { make_queue(QueueKind::automatic, {}); });
   };
   EXPECT_EXIT(by_environment(), ::testing::ExitedWithCode(0), "");
+}
+
+// Entering the ring fails as it does when completions were lost: nobody can tell any more what was transferred.
+TEST_F(UringLimitsDeathTest, ARingThatBreaksFailsAllRequestsAndHangsNone) {
+  const auto run = [] {
+    refuse(SYS_io_uring_enter, EBADR);
+    const base::Arena memory(2_MiB, "the test");
+    const Scratch scratch;
+    const File file = File::create(scratch / "data", 2_MiB);
+    std::atomic<int> failed = 0;
+    {
+      const auto queue = make_uring_queue({.block_size = 64_KiB, .depth = 4});
+      register_all(*queue, memory);
+      const auto count = [&](std::exception_ptr error) {
+        try {
+          if (error) std::rethrow_exception(error);
+        } catch (const base::Error& e) {
+          if (e.kind() == base::ErrorKind::disk && std::string(e.what()).find("SLUICE_IO=threads") != std::string::npos) ++failed;
+        }
+      };
+      for (int i = 0; i < 8; ++i) queue->submit({i % 2 == 0 ? IoOp::write : IoOp::read, &file, memory.data(), 1_MiB, 0}, count);
+      queue->drain();
+      queue->submit({IoOp::sync, &file}, count);
+    }
+    std::filesystem::remove_all(scratch.path());
+    _exit(failed == 9 ? 0 : 1);
+  };
+  EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
+}
+
+// Signals end every wait for completions early.
+TEST_F(UringLimitsDeathTest, SignalsInterruptNothing) {
+  const auto run = [] {
+    struct sigaction ignore {};
+    ignore.sa_handler = [](int) {};  // no SA_RESTART: calls end with EINTR
+    sigaction(SIGUSR1, &ignore, nullptr);
+    const base::Arena memory(2_MiB, "the test");
+    const auto queue = patient_queue({.block_size = 64_KiB, .depth = 4});
+    const pid_t process = getpid();
+    std::jthread storm([process](std::stop_token stop) {
+      const pid_t self = gettid();
+      while (!stop.stop_requested()) {
+        for (const auto& task : std::filesystem::directory_iterator("/proc/self/task"))
+          if (const pid_t thread = std::stoi(task.path().filename()); thread != self) syscall(SYS_tgkill, process, thread, SIGUSR1);
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
+      }
+    });
+    const Scratch scratch;
+    const File file = File::create(scratch / "data", 1_MiB);
+    for (uint64_t seed = 0; seed < 50; ++seed) {
+      fill_pattern(memory.span(0, 1_MiB), seed, 0);
+      submit(*queue, {IoOp::write, &file, memory.data(), 1_MiB, 0}).get();
+      submit(*queue, {IoOp::read, &file, memory.data() + 1_MiB, 1_MiB, 0}).get();
+      if (!has_pattern(memory.span(1_MiB, 1_MiB), seed, 0)) _exit(1);
+    }
+    storm = {};
+    std::filesystem::remove_all(scratch.path());
+    _exit(0);
+  };
+  EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
 }
 
 }  // namespace
