@@ -96,6 +96,13 @@ def shaped_config(model, test_models, tier):
     return config
 
 
+def gpt2_config(model, test_models, stage):
+    config = base_config(model, test_models, "none", STEPS, 512, 4)
+    config["zero_optimization"]["stage"] = stage
+    config["storage"] = {"durable": "none"}
+    return config
+
+
 def copy_test_models(source, target):
     """What training on them needs, and no more."""
     target.mkdir()
