@@ -14,11 +14,11 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/arena.h"
 #include "cpu_adam/adam.h"
+#include "cpu_adam/stream.h"
 
 namespace sluice {
 namespace {
@@ -39,36 +39,6 @@ struct Tile {
   uint16_t* grad() const { return at<uint16_t>(12); }
   base::Arena arena;
 };
-
-using Vec = uint64_t __attribute__((vector_size(32), may_alias));
-
-// The arrays advance together, like the kernel's. Adds zero, so that Adam's numbers stay plausible, but one
-// that the compiler does not know.
-__attribute__((target("avx2"))) void stream(const Tile& tile, size_t first, size_t last) {
-  static volatile uint64_t unknown_zero = 0;
-  const uint64_t zero = unknown_zero;
-  const auto vec = [](auto* p, size_t i) __attribute__((always_inline)) {
-    return reinterpret_cast<Vec*>(p + i);
-  };
-  for (size_t i = first; i < last; i += 16) {
-    const Vec g = *vec(tile.grad(), i) & zero;
-    *vec(tile.hi(), i) += g;
-    *vec(tile.lo(), i) += g;
-    for (size_t j = 0; j < 16; j += 8) {
-      *vec(tile.m(), i + j) += g;
-      *vec(tile.v(), i + j) += g;
-    }
-  }
-}
-
-void stream_in_threads(const Tile& tile, int threads) {
-  std::vector<std::jthread> helpers;
-  for (int t = 1; t < threads; ++t)
-    helpers.emplace_back([&tile, t, threads] {
-      stream(tile, kTile / threads * t / 16 * 16, kTile / threads * (t + 1) / 16 * 16);
-    });
-  stream(tile, 0, kTile / threads / 16 * 16);
-}
 
 double seconds(const std::function<void()>& work) {
   const auto begin = std::chrono::steady_clock::now();
@@ -94,7 +64,10 @@ void run(int threads, size_t tile_count, int rounds) {
   std::vector<double> norms(kTile / cpu_adam::kLeaf);
 
   std::map<std::string, std::function<void(const Tile&)>> works;
-  works["stream"] = [&](const Tile& tile) { stream_in_threads(tile, threads); };
+  const cpu_adam::AdamStream plain(threads);
+  works["stream"] = [&](const Tile& t) {
+    plain.run({.state = {t.hi(), t.lo(), nullptr, t.m(), t.v()}, .count = kTile, .grad = {t.grad(), cpu_adam::GradType::bf16}});
+  };
   for (const auto target : {cpu_adam::Target::avx2, cpu_adam::Target::avx512, cpu_adam::Target::scalar}) {
     if (!cpu_adam::is_supported(target)) continue;
     const auto adam =

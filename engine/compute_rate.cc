@@ -2,6 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/mm.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
@@ -49,6 +50,19 @@ BlockWeights weights_of(const offload::BlockPlace& block, at::ScalarType type) {
           at::zeros({static_cast<int64_t>(block.trainable)}, f32)};
 }
 
+template <class Work>
+double best_seconds(double budget, const Work& work) {
+  double least = 1e9;
+  const auto begin = Clock::now();
+  for (int i = 0; i < 2 || std::chrono::duration<double>(Clock::now() - begin).count() < budget; ++i) {
+    const auto start = Clock::now();
+    work();
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    if (i > 0) least = std::min(least, seconds);  // the first warms up
+  }
+  return least;
+}
+
 class Sample {
  public:
   Sample(const HfConfig& full, const MeasureOptions& o)
@@ -74,7 +88,7 @@ class Sample {
 
   // Seconds per FLOP of a whole step: forward and backward of every layer, and the loss.
   double seconds_per_flop(const HfConfig& full, double budget) {
-    const double layer = best(budget,
+    const double layer = best_seconds(budget,
                               [&] {
                                 model_->forward(0, weights_[1], x_, batch_);
                                 LayerGraph graph = model_->forward_graph(0, weights_[1], x_, batch_);
@@ -82,7 +96,7 @@ class Sample {
                               }) /
                          (flops_.layer_forward(1) + flops_.layer_backward(1, true));
     const double loss =
-        best(budget, [&] { model_->loss(weights_[2], weights_[0], x_, batch_, 1e-3, true); }) /
+        best_seconds(budget, [&] { model_->loss(weights_[2], weights_[0], x_, batch_, 1e-3, true); }) /
         flops_.loss(true);
     const double layers = 8.0 * static_cast<double>(full.layers) * static_cast<double>(layer_parameters(full));
     const double head = 6.0 * static_cast<double>(full.vocab * full.hidden);
@@ -90,19 +104,6 @@ class Sample {
   }
 
  private:
-  template <class Work>
-  static double best(double budget, const Work& work) {
-    double least = 1e9;
-    const auto begin = Clock::now();
-    for (int i = 0; i < 2 || std::chrono::duration<double>(Clock::now() - begin).count() < budget; ++i) {
-      const auto start = Clock::now();
-      work();
-      const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-      if (i > 0) least = std::min(least, seconds);  // the first warms up
-    }
-    return least;
-  }
-
   const HfConfig config_;
   const offload::Layout layout_;
   const std::unique_ptr<Model> model_;
@@ -113,7 +114,25 @@ class Sample {
   at::Tensor x_, gradient_;
 };
 
+// The middle matrix of a layer on a few hundred tokens.
+double product_seconds_per_flop(const HfConfig& full, const MeasureOptions& o) {
+  const HfConfig c = one_layer(full);
+  const at::ScalarType type = o.schema == offload::Schema::bf16 ? at::kBFloat16 : at::kFloat;
+  const at::Tensor x = at::randn({kTokens, c.hidden}).to(type), w = at::randn({c.intermediate, c.hidden}).to(type).t();
+  at::Tensor out = at::zeros({kTokens, c.intermediate}, at::TensorOptions().dtype(type));
+  const double flops = 2.0 * static_cast<double>(kTokens * c.hidden * c.intermediate);
+  return best_seconds(o.seconds, [&] { at::mm_out(out, x, w); }) / flops;
+}
+
 }  // namespace
+
+double measure_product(const MeasureOptions& options, gpu::Device& device) {
+  const auto stream = device.create_stream("compute");
+  double seconds = 0;
+  stream->enqueue([&] { seconds = product_seconds_per_flop(options.config, options); });
+  stream->synchronize();
+  return 1 / seconds;
+}
 
 double measure_compute(const MeasureOptions& options, gpu::Device& device) {
   const auto stream = device.create_stream("compute");

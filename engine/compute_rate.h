@@ -10,4 +10,8 @@ namespace sluice::engine {
 // a part of their tokens.
 double measure_compute(const MeasureOptions& options, gpu::Device& device);
 
+// FLOP per second of one matrix product of a layer's width in the compute type, the best of about options.seconds: what
+// measure_compute() could reach at most.
+double measure_product(const MeasureOptions& options, gpu::Device& device);
+
 }  // namespace sluice::engine

@@ -26,6 +26,11 @@ struct MeasureOptions {
 // disk, host_memory.
 offload::Machine measure_machine(const MeasureOptions& options);
 
+// What is known of this machine with the emulated device without measuring: its name, how work there shares the cores (everything
+// runs on them; a copy is one thread), memory that is free.
+void describe_emulated(offload::Machine& machine, unsigned cores);
+std::string processor_name();  // "unknown processor" where the system does not say
+
 // What the measured rates depend on: processor, cores, file system, and the shapes computed. Equal keys may share a
 // profile.
 std::string machine_key(const MeasureOptions& options);

@@ -2,8 +2,6 @@
 
 #include <unistd.h>
 
-#include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
@@ -11,74 +9,16 @@
 
 #include "base/arena.h"
 #include "base/error.h"
-#include "io/disk_queue.h"
+#include "base/rounds.h"
 
 namespace sluice::io {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using base::monotonic_seconds;
 
-constexpr uint64_t kBlock = 4 << 20;
-constexpr unsigned kDepth = 8;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-// Keeps kDepth blocks in flight until the time is over, going round the file. Bytes per second.
-class Burst {
- public:
-  Burst(DiskQueue& queue, const File& file, const base::Arena& memory)
-      : queue_(queue), file_(file), memory_(memory), blocks_(file.size() / kBlock) {}
-
-  double run(IoOp op, double seconds) { return run(op, op, seconds); }
-
-  // The two in turn.
-  double run(IoOp even, IoOp odd, double seconds) {
-    const auto start = Clock::now();
-    uint64_t next = 0;
-    {
-      std::unique_lock lock(mutex_);
-      while (!error_ && (next == 0 || seconds_since(start) < seconds)) {
-        submit(next % 2 == 0 ? even : odd, next, lock);
-        ++next;
-        room_.wait(lock, [this] { return in_flight_ < kDepth; });
-      }
-    }
-    queue_.drain();
-    if (error_) std::rethrow_exception(error_);
-    return static_cast<double>(next * kBlock) / seconds_since(start);
-  }
-
- private:
-  // Called and returns locked, but not while submitting.
-  void submit(IoOp op, uint64_t index, std::unique_lock<std::mutex>& lock) {
-    ++in_flight_;
-    lock.unlock();
-    queue_.submit(
-        {op, &file_, memory_.data() + index % (2 * kDepth) * kBlock, kBlock, index % blocks_ * kBlock},
-        [this](std::exception_ptr error) {
-          const std::lock_guard done(mutex_);
-          --in_flight_;
-          if (error && !error_) error_ = std::move(error);
-          room_.notify_one();
-        });
-    lock.lock();
-  }
-
-  DiskQueue& queue_;
-  const File& file_;
-  const base::Arena& memory_;
-  const uint64_t blocks_;
-  std::mutex mutex_;  // guards all below
-  std::condition_variable room_;
-  unsigned in_flight_ = 0;
-  std::exception_ptr error_;
-};
-
-// Random, so that no drive or file system can compress it. What the reads leave in it does not matter.
-base::Arena random_memory() {
-  base::Arena memory(2 * kDepth * kBlock, "measuring the disk");
+// What the reads leave in it does not matter.
+base::Arena random_memory(uint64_t bytes) {
+  base::Arena memory(bytes, "measuring the disk");
   std::mt19937_64 random(std::random_device{}());
   for (size_t i = 0; i < memory.size(); i += 8) {
     const uint64_t value = random();
@@ -87,42 +27,114 @@ base::Arena random_memory() {
   return memory;
 }
 
-template <class Measure>
-void with_burst(const File& file, const Measure& measure) {
-  SLUICE_CHECK(file.size() >= kBlock && file.size() % kBlock == 0, file.path().string());
-  const base::Arena memory = random_memory();
-  const auto queue = make_queue(QueueKind::automatic, {.block_size = kBlock, .depth = kDepth});
-  const std::span<std::byte> all = memory.all();
-  queue->register_memory(std::span(&all, 1));
-  Burst burst(*queue, file, memory);
-  measure(burst);
+}  // namespace
+
+struct DiskBurst::Impl {
+  Impl(const File& f, uint64_t block_bytes, unsigned most)
+      : file(f),
+        block(block_bytes),
+        blocks(f.size() / block_bytes),
+        depth(most),
+        memory(random_memory(2 * most * block_bytes)),
+        queue(make_queue(QueueKind::automatic, {.block_size = block_bytes, .depth = most})) {
+    SLUICE_CHECK(file.size() >= block && file.size() % block == 0, file.path().string());
+    const std::span<std::byte> all = memory.all();
+    queue->register_memory(std::span(&all, 1));
+  }
+
+  // Called and returns locked, but not while submitting.
+  void submit(IoOp op, std::unique_lock<std::mutex>& lock) {
+    ++in_flight;
+    const uint64_t index = next++;
+    lock.unlock();
+    queue->submit({op, &file, memory.data() + index % (2 * depth) * block, block, index % blocks * block}, [this](std::exception_ptr failure) {
+      const std::lock_guard done(mutex);
+      --in_flight;
+      if (failure && !error) error = std::move(failure);
+      room.notify_one();
+    });
+    lock.lock();
+  }
+
+  const File& file;
+  const uint64_t block, blocks;
+  const unsigned depth;
+  const base::Arena memory;
+  uint64_t next = 0;  // transfers so far: the next run goes on where this one ends
+  std::mutex mutex;   // guards all below
+  std::condition_variable room;
+  unsigned in_flight = 0;
+  std::exception_ptr error;
+  const std::unique_ptr<DiskQueue> queue;  // drained before what its completions use goes
+};
+
+DiskBurst::DiskBurst(const File& file, uint64_t block, unsigned depth) : impl_(std::make_unique<Impl>(file, block, depth)) {}
+DiskBurst::~DiskBurst() = default;
+
+uint64_t DiskBurst::run(IoOp even, IoOp odd, double seconds) {
+  Impl& i = *impl_;
+  const double start = monotonic_seconds();
+  const uint64_t first = i.next;
+  {
+    std::unique_lock lock(i.mutex);
+    while (!i.error && (i.next == first || monotonic_seconds() - start < seconds)) {
+      i.submit(i.next % 2 == 0 ? even : odd, lock);
+      i.room.wait(lock, [&i] { return i.in_flight < i.depth; });
+    }
+  }
+  i.queue->drain();
+  if (i.error) std::rethrow_exception(i.error);
+  return (i.next - first) * i.block;
+}
+
+std::string DiskBurst::describe() const { return impl_->queue->describe(); }
+
+namespace {
+
+double rate(DiskBurst& burst, IoOp even, IoOp odd, double seconds) {
+  const double start = monotonic_seconds();
+  const auto bytes = static_cast<double>(burst.run(even, odd, seconds));
+  return bytes / (monotonic_seconds() - start);
 }
 
 }  // namespace
 
 DiskRate measure_rate(const File& file, double seconds) {
-  DiskRate rate;
-  with_burst(file, [&](Burst& burst) {
-    rate.write = burst.run(IoOp::write, seconds);
-    rate.read = burst.run(IoOp::read, seconds);
-  });
-  return rate;
+  DiskBurst burst(file);
+  DiskRate found;
+  found.write = rate(burst, IoOp::write, IoOp::write, seconds);
+  found.read = rate(burst, IoOp::read, IoOp::read, seconds);
+  return found;
 }
 
 DiskProfile measure_profile(const File& file, double seconds) {
+  DiskBurst burst(file);
   DiskProfile profile;
-  with_burst(file, [&](Burst& burst) {
-    profile.write = burst.run(IoOp::write, seconds);
-    file.sync();
-    profile.read = burst.run(IoOp::read, seconds);
-    profile.mixed = burst.run(IoOp::read, IoOp::write, seconds);
-    file.sync();
-    burst.run(IoOp::write, 0);  // one block, as the last writes of a step find the drive
-    const auto start = Clock::now();
-    file.sync();
-    profile.flush = seconds_since(start);
-  });
+  profile.write = rate(burst, IoOp::write, IoOp::write, seconds);
+  file.sync();
+  profile.read = rate(burst, IoOp::read, IoOp::read, seconds);
+  profile.mixed = rate(burst, IoOp::read, IoOp::write, seconds);
+  file.sync();
+  burst.run(IoOp::write, 0);  // one block, as the last writes of a step find the drive
+  const double start = monotonic_seconds();
+  file.sync();
+  profile.flush = monotonic_seconds() - start;
   return profile;
+}
+
+std::vector<double> measure_commits(const File& file, uint64_t bytes, double seconds) {
+  const base::Arena memory = random_memory(bytes);
+  const auto queue = make_queue(QueueKind::automatic, {});
+  std::vector<double> found;
+  uint64_t offset = 0;
+  base::repeat_for(seconds, [&] {
+    const double begin = monotonic_seconds();
+    submit(*queue, {IoOp::write, &file, memory.data(), bytes, offset}).get();
+    submit(*queue, {IoOp::sync, &file}).get();
+    found.push_back(monotonic_seconds() - begin);
+    offset = offset + 2 * bytes <= file.size() ? offset + bytes : 0;
+  });
+  return found;
 }
 
 File temporary_file(const std::filesystem::path& directory, uint64_t bytes) {

@@ -1,12 +1,32 @@
-// How fast a file can be read and written, by a short burst of large transfers.
+// How fast a file can be read and written, by bursts of large transfers.
 #pragma once
+#include <memory>
+#include <vector>
+
+#include "io/disk_queue.h"
 #include "io/file.h"
 #include "io/probe.h"
 
 namespace sluice::io {
 
-// Overwrites the file with random bytes for about `seconds`, then reads it for as long, through the queue
-// that a run would use (SLUICE_IO). The file is some multiple of 4 MiB. Error(disk) when a transfer fails.
+// Transfers of one size, so many in flight, through the queue that a run would use (SLUICE_IO), going round the file. Writes are of
+// random bytes, so that no drive or file system can compress them.
+class DiskBurst {
+ public:
+  // The file is a multiple of `block` bytes, a multiple of 4 KiB, and must outlive the object. Error(disk).
+  explicit DiskBurst(const File& file, uint64_t block = 4 << 20, unsigned depth = 8);
+  ~DiskBurst();
+  // For about so long, at least one transfer; returns the bytes moved. Error(disk) when a transfer fails.
+  uint64_t run(IoOp op, double seconds) { return run(op, op, seconds); }
+  uint64_t run(IoOp even, IoOp odd, double seconds);  // the two in turn
+  std::string describe() const;                       // of the queue
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Overwrites the file for about `seconds`, then reads it for as long. The file is some multiple of 4 MiB. Error(disk).
 DiskRate measure_rate(const File& file, double seconds);
 
 struct DiskProfile {
@@ -15,6 +35,10 @@ struct DiskProfile {
 };
 // The same for all that a step does; four bursts of `seconds`. Error(disk).
 DiskProfile measure_profile(const File& file, double seconds);
+
+// Seconds from a write of so many bytes (a multiple of 4 KiB) until it is durable (fdatasync), again and again for about `seconds`.
+// Error(disk).
+std::vector<double> measure_commits(const File& file, uint64_t bytes, double seconds);
 
 // A file of so many bytes that nothing can leave behind: its name is gone as soon as it is open. Error(disk).
 File temporary_file(const std::filesystem::path& directory, uint64_t bytes);
