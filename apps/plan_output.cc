@@ -32,6 +32,7 @@ const char* title(Lane lane) {
                                    "state writes",  "copies in",   "copies out",
                                    "communication", "compute",     "optimizer",
                                    "commit"};
+  static_assert(std::size(names) == offload::kLanes);
   return names[static_cast<size_t>(lane)];
 }
 

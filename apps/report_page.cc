@@ -37,7 +37,7 @@ Series over_steps(const RunMetrics& metrics, const std::string& name, const std:
 // What the device did, phase by phase.
 std::vector<Series> phases(const RunMetrics& metrics) {
   std::vector<Series> series;
-  for (const char* phase : {"forward", "loss", "backward", "recompute", "other", "optimizer"})
+  for (const char* phase : {"forward", "loss", "backward", "recompute", "other", "optimizer", "collective"})
     series.push_back(over_steps(metrics, phase, std::string("phase.") + phase));
   return series;
 }

@@ -72,9 +72,9 @@ void Figures::times() {
     add("predicted", fmt::format("{:.3g} s; measured {:+.1f} %", predicted, 100 * (at(0.5) / predicted - 1)));
   }
   std::string phases;
-  for (const char* phase : {"forward", "loss", "backward", "recompute", "other", "optimizer"})
+  for (const char* phase : {"forward", "loss", "backward", "recompute", "other", "optimizer", "collective"})
     if (const double s = median(std::string("phase.") + phase); s > 0)
-      phases += fmt::format("{}{} {:.3g} s", phases.empty() ? "" : ", ", phase == std::string("optimizer") ? "beside them the optimizer" : phase, s);
+      phases += fmt::format("{}{} {:.3g} s", phases.empty() ? "" : ", ", phase == std::string("optimizer") ? "beside them the optimizer" : phase == std::string("collective") ? "collectives" : phase, s);
   add("made of", phases);
 }
 
@@ -87,7 +87,7 @@ void Figures::compute() {
 
 void Figures::stalls() {
   std::string causes;
-  for (const char* lane : {"disk_weights", "disk_state", "disk_write_weights", "disk_write_state", "h2d", "d2h", "itself", "update", "commit"}) {
+  for (const char* lane : {"disk_weights", "disk_state", "disk_write_weights", "disk_write_state", "h2d", "d2h", "comm", "itself", "update", "commit"}) {
     const std::string key = std::string("stall.") + lane;
     if (!has(key)) continue;
     if (const double share = sum(key) / std::max(1e-12, sum("step_seconds")); share >= 0.001) causes += fmt::format(", {} {:.1f} %", lane, 100 * share);

@@ -28,6 +28,7 @@ Json phase_json(const engine::StepReport& step, const StepFacts& facts) {
           {"backward", backward - again},
           {"recompute", again},
           {"optimizer", busy(s, Lane::update)},
+          {"collective", busy(s, Lane::comm)},
           {"other", std::max(0.0, step.seconds - forward - loss - backward)}};
 }
 
