@@ -5,6 +5,7 @@
 
 #include "apps/command.h"
 #include "apps/fit_advice.h"
+#include "apps/largest_model.h"
 #include "apps/machine_choice.h"
 #include "apps/overlap_choice.h"
 #include "apps/plan_output.h"
@@ -86,7 +87,17 @@ int run_plan(const Options& options) {
   }
   const PlannedRun run =
       plan_open(config, model, machine, {.machine = options.machine, .spans = !options.trace.empty()});
-  fmt::print("{}", options.json ? plan_json(run).dump(2) + "\n" : plan_text(run));
+  const std::optional<LargestModel> largest = largest_model(run, model);
+  if (options.json) {
+    nlohmann::ordered_json document = plan_json(run);
+    document["largest"] = largest ? nlohmann::ordered_json{{"layers", largest->layers}, {"parameters", largest->parameters}} : nullptr;
+    fmt::print("{}\n", document.dump(2));
+  } else {
+    fmt::print("{}", plan_text(run));
+    if (largest)
+      fmt::print("{:<16} with these settings {} layers of this width fit: {:.3g} B parameters\n", "largest model", largest->layers,
+                 static_cast<double>(largest->parameters) / 1e9);
+  }
   if (!options.trace.empty()) {
     base::Trace trace;
     trace_spans(run.plan.plan, run.plan.simulation, trace);

@@ -107,6 +107,24 @@ TEST_F(PlanTest, WhatDoesNotFitNamesASettingThatDoes) {
   EXPECT_EQ(smaller.status, 0) << smaller.err;
 }
 
+TEST_F(PlanTest, TheLargestModelThatFitsIsNamed) {
+  const Words fixed{"execution.keep_graphs=0", "execution.keep_weights=0", "execution.device_slots=2", "execution.pools.state=32",
+                    "memory.pinned=0", "memory.host=500MiB", "execution.boundaries=gpu", "zero_optimization.offload_param.device=cpu",
+                    "zero_optimization.offload_optimizer.device=cpu", "storage.tile=2097152"};
+  const json p = plan_json("config.json", fixed);
+  const int64_t layers = p.at("largest").at("layers");
+  EXPECT_GT(p.at("largest").at("parameters").get<double>(), 20e6);  // of some 14 bytes each in RAM
+  EXPECT_LT(p.at("largest").at("parameters").get<double>(), 500e6 / 13);
+  const auto with_layers = [&](int64_t n) {
+    json config = json::parse(read_all(at("model/config.json")));
+    config["num_hidden_layers"] = n;
+    write_all(at("model/config.json"), config.dump());
+    return plan("config.json", fixed).status;
+  };
+  EXPECT_EQ(with_layers(layers), 0);
+  EXPECT_EQ(with_layers(layers + std::max<int64_t>(2, layers / 25)), 5);
+}
+
 TEST_F(PlanTest, GoalsAreMetOrMissed) {
   ProgramResult r = plan("config.json", {"goals.step_seconds=100", "goals.max_hours=10"});
   EXPECT_EQ(r.status, 0) << r.err;
