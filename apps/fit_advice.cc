@@ -34,11 +34,15 @@ std::vector<Change> harmless_changes(const std::string& place) {
   const auto weights = &configs::ZeroOptions::offload_param, state = &configs::ZeroOptions::offload_optimizer;
   if (place == "gpu")
     return {{"execution.keep_graphs = 0",
-             [](RunConfig& c) { return std::exchange(c.execution.keep_graphs, 0) != 0; }},
+             [](RunConfig& c) { return std::exchange(c.execution.keep_graphs, 0).value_or(0) != 0; }},
             {"execution.keep_weights = 0",
-             [](RunConfig& c) { return std::exchange(c.execution.keep_weights, 0) != 0; }},
+             [](RunConfig& c) { return std::exchange(c.execution.keep_weights, 0).value_or(0) != 0; }},
             {"execution.device_slots = 1",
              [](RunConfig& c) { return std::exchange(c.execution.device_slots, 1) != 1; }},
+            {"execution.boundaries = host",
+             [](RunConfig& c) {
+               return std::exchange(c.execution.boundaries, configs::Boundaries::host) != configs::Boundaries::host;
+             }},
             move(kState, state, Tier::none, Tier::cpu),
             move(kWeights, weights, Tier::none, Tier::cpu)};
   if (place == "host")
@@ -89,6 +93,13 @@ bool fits_now(const configs::RunConfig& config, const PlannedRun& run, const eng
   }
 }
 
+// Rounded up, as people write it.
+std::string size_text(uint64_t bytes) {
+  using base::operator""_MiB;
+  using base::operator""_GiB;
+  return bytes < 8_GiB ? fmt::format("{}MiB", base::ceil_div(bytes, 1_MiB)) : fmt::format("{}GiB", base::ceil_div(bytes, 1_GiB));
+}
+
 std::string advice_for(const PlannedRun& run, const engine::HfConfig& model, const char* place) {
   const uint64_t need = run.need(place), there = run.have(place);
   const std::string text =
@@ -103,7 +114,7 @@ std::string advice_for(const PlannedRun& run, const engine::HfConfig& model, con
     if (fits_now(all, run, model, place)) return text + together + " would fit";
   }
   const std::string where = std::string(place) == "disk" ? "storage.paths with that much free"
-                                                         : fmt::format("memory.{} = {}", place, need);
+                                                         : fmt::format("memory.{} = {}", place, size_text(need));
   if (std::string(place) == "gpu")
     for (const Change& change : other_changes(run.config)) {
       configs::RunConfig one = all;

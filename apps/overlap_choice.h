@@ -3,19 +3,18 @@
 #include <optional>
 #include <string>
 
-#include "configs/run_config.h"
-#include "engine/hf_config.h"
-#include "offload/machine.h"
+#include "apps/schedule_search.h"
 
 namespace sluice::apps {
 
 struct OverlapChoice {
   offload::Placement placement = offload::Placement::forward;
+  double seconds = 0;                 // of a step with it
   std::optional<double> guess_limit;  // of a placement that guesses: engine::TrainerOptions
-  std::string reason;                 // "forward 2.10 s a step, spread 1.70 s", for people
+  std::string reason;                 // "a step takes 2.10 s with none, 1.70 s with forward", for people
 };
 
-// Tiers and threads are chosen. Neither bits nor memory depend on it, but for pools.
-OverlapChoice choose_overlap(const configs::RunConfig& config, const engine::HfConfig& model, const offload::Machine& machine);
+// The config fits. No bits depend on it, and no memory but for pools.
+OverlapChoice choose_overlap(const configs::RunConfig& config, const ScheduleSearch& search);
 
 }  // namespace sluice::apps

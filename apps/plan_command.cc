@@ -7,9 +7,10 @@
 #include "apps/fit_advice.h"
 #include "apps/largest_model.h"
 #include "apps/machine_choice.h"
-#include "apps/overlap_choice.h"
 #include "apps/plan_output.h"
 #include "apps/plan_sweep.h"
+#include "apps/schedule_choice.h"
+#include "apps/schedule_output.h"
 #include "apps/training_options.h"
 #include "base/error.h"
 #include "configs/machine_profile.h"
@@ -40,23 +41,11 @@ configs::RunConfig read(const Options& options, const std::vector<std::string>& 
   return config;
 }
 
-// As train does on a measured machine: an overlap that is left open is the fastest one.
-PlannedRun plan_open(const configs::RunConfig& config, const engine::HfConfig& model,
-                     const offload::Machine& machine, const PlanRequest& request) {
-  PlannedRun run = plan_config(config, model, machine, request);
-  if (configs::origin_of(run.config, "execution.overlap").kind != configs::Origin::Kind::derived) return run;
-  const OverlapChoice choice = choose_overlap(run.config, model, machine);
-  if (choice.placement == *run.config.execution.overlap) return run;
-  configs::RunConfig chosen = run.config;
-  configs::choose_overlap(&chosen, choice.placement, choice.reason);
-  return plan_config(std::move(chosen), model, machine, request);
-}
-
 PlannedRun plan_set(const Options& options, const offload::Machine& machine,
                     const std::vector<std::string>& set) {
   const configs::RunConfig config = read(options, set);
   return plan_open(config, model_of(config), machine,
-                   {.machine = options.machine, .spans = !options.trace.empty()});
+                   {.machine = options.machine, .spans = !options.trace.empty()}).run;
 }
 
 // The exit code that a run with this config would end with, or that of a missed goal.
@@ -85,15 +74,16 @@ int run_plan(const Options& options) {
     fmt::print("{}", options.json ? sweep_json(rows).dump(2) + "\n" : sweep_text(rows));
     return 0;
   }
-  const PlannedRun run =
-      plan_open(config, model, machine, {.machine = options.machine, .spans = !options.trace.empty()});
+  const OpenPlan open = plan_open(config, model, machine, {.machine = options.machine, .spans = !options.trace.empty()});
+  const PlannedRun& run = open.run;
   const std::optional<LargestModel> largest = largest_model(run, model);
   if (options.json) {
     nlohmann::ordered_json document = plan_json(run);
     document["largest"] = largest ? nlohmann::ordered_json{{"layers", largest->layers}, {"parameters", largest->parameters}} : nullptr;
+    document["chosen"] = choices_json(open.choice.settings);
     fmt::print("{}\n", document.dump(2));
   } else {
-    fmt::print("{}", plan_text(run));
+    fmt::print("{}{}", plan_text(run), chosen_text(open.choice.settings));
     if (largest)
       fmt::print("{:<16} with these settings {} layers of this width fit: {:.3g} B parameters\n", "largest model", largest->layers,
                  static_cast<double>(largest->parameters) / 1e9);

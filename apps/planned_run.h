@@ -25,6 +25,7 @@ struct PlannedRun {
   uint64_t have(std::string_view place) const;
   bool fits(std::string_view place) const;
   bool fits() const;
+  bool fits_memory() const { return fits("gpu") && fits("host"); }
   double tokens_per_step() const;
   double tokens_per_second() const { return tokens_per_step() / plan.simulation.step_seconds; }
   uint64_t disk_read() const;  // bytes per step
@@ -44,6 +45,7 @@ struct PlannedRun {
 struct PlanRequest {
   std::string machine;  // name or file; empty: this one
   bool spans = false;
+  std::optional<double> guess_limit;  // engine::TrainerOptions: plans to fall back to share the buffers
 };
 
 // The model of the config: of its folder, or of its sizes. Error(config), Error(model).

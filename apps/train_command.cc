@@ -9,7 +9,6 @@
 #include "apps/logging.h"
 #include "apps/machine_choice.h"
 #include "apps/memory_report.h"
-#include "apps/overlap_choice.h"
 #include "apps/planned_run.h"
 #include "apps/rank_session.h"
 #include "apps/ranks.h"
@@ -18,6 +17,8 @@
 #include "apps/run_memory.h"
 #include "apps/run_recorder.h"
 #include "apps/run_starts.h"
+#include "apps/schedule_choice.h"
+#include "apps/schedule_output.h"
 #include "apps/training_options.h"
 #include "base/error.h"
 #include "base/trace.h"
@@ -170,23 +171,20 @@ configs::RunConfig read(const Options& options, const RankSession& ranks) {
   return config;
 }
 
-// What a plan says of the run, where this machine has been measured. Chooses the overlap that is left open.
+// What a plan says of the run, where this machine has been measured. Chooses the settings that are left open.
 std::optional<PlannedRun> plan_ahead(configs::RunConfig& config, engine::TrainerOptions& trainer, const RankSession& ranks) {
   const engine::HfConfig model = model_of(config);
   std::optional<offload::Machine> machine = known_machine(config, model);
   if (!machine) return std::nullopt;
   machine = shared_by(*machine, ranks.on_this_host());
   if (ranks.several() && with_emulated_rates(*machine, config.machine).net <= 0) return std::nullopt;  // not measured
-  if (configs::origin_of(config, "execution.overlap").kind == configs::Origin::Kind::derived) {
-    const OverlapChoice choice = choose_overlap(config, model, *machine);
-    configs::choose_overlap(&config, choice.placement, choice.reason);
-    trainer = trainer_options(config);
-    trainer.guess_limit = choice.guess_limit;
-    spdlog::info("execution.overlap: {} ({})", offload::to_string(choice.placement), choice.reason);
-  }
-  PlannedRun planned = plan_config(config, model, *machine, {});
-  spdlog::info("a step is predicted to take {:.3g} s", planned.plan.simulation.step_seconds);
-  return planned;
+  OpenPlan open = plan_open(config, model, *machine, {});
+  config = open.choice.config;
+  trainer = trainer_options(config);
+  trainer.guess_limit = open.choice.guess_limit;
+  for (const SettingChoice& s : open.choice.settings) spdlog::info("{}: {} ({})", s.key, setting_text(s.key, s.becomes), s.reason);
+  spdlog::info("a step is predicted to take {:.3g} s", open.run.plan.simulation.step_seconds);
+  return std::move(open.run);
 }
 
 // What the first rank decides for all: a look at this machine's free memory, or at the disk, may say something else on another one.

@@ -71,9 +71,9 @@ offload::PlanOptions plan_options(const configs::RunConfig& c) {
   plan.pools.weights = c.execution.pools.weights.value_or(0);
   plan.pools.state = c.execution.pools.state.value_or(0);
   plan.pools.gradients = c.execution.pools.gradients.value_or(0);
-  plan.pools.device_slots = c.execution.device_slots;
-  plan.keep_weights = c.execution.keep_weights;
-  plan.keep_graphs = c.execution.keep_graphs;
+  plan.pools.device_slots = c.execution.device_slots.value_or(2);
+  plan.keep_weights = c.execution.keep_weights.value_or(0);
+  plan.keep_graphs = c.execution.keep_graphs.value_or(0);
   plan.zero_stage = static_cast<uint32_t>(c.zero_optimization.stage);
   return plan;
 }

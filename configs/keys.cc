@@ -184,7 +184,7 @@ void add_machine(Table& t) {
   t.add("memory.gpu", or_auto(bytes(1)), FIELD(memory.gpu), "device memory that may be used");
   t.add("memory.host", or_auto(bytes(1)), FIELD(memory.host), "host memory that may be used");
   t.add("memory.pinned", or_auto(bytes()), FIELD(memory.pinned),
-        "host memory for tiles of tier nvme, from the embedding up: never read again, still written; auto: 0");
+        "host memory for tiles of tier nvme, from the embedding up: never read again, still written; auto: 0, or on a measured machine what is fastest within memory.host");
   t.add("machine.device", or_auto(choice<DeviceType>({{"cpu", DeviceType::cpu}, {"cuda", DeviceType::cuda}})),
         FIELD(machine.device), "cuda: a GPU; cpu: the emulated device; auto: the GPU when one can be used")
       .numeric = true;
@@ -205,22 +205,22 @@ void add_machine(Table& t) {
                                    {"spread", Placement::spread}})),
         FIELD(execution.overlap),
         "when the optimizer works: after the step (none), in the next forward, in the backward on the guess that "
-        "no gradient is clipped, or spread over both; auto: forward. The same bits in all");
-  t.add("execution.device_slots", integer<uint32_t>(1, 64), FIELD(execution.device_slots),
-        "layers' weights on the device at once");
+        "no gradient is clipped, or spread over both; auto: forward, or on a measured machine the fastest. The same bits in all");
+  t.add("execution.device_slots", or_auto(integer<uint32_t>(1, 64)), FIELD(execution.device_slots),
+        "layers' weights on the device at once; auto: 2, or on a measured machine what is fastest within memory.gpu");
   const auto pool = or_auto(integer<uint32_t>(1, 1 << 24));
   t.add("execution.pools.weights", pool, FIELD(execution.pools.weights),
         "host buffers for weights, in tiles");
   t.add("execution.pools.state", pool, FIELD(execution.pools.state),
-        "host buffers for optimizer state, in tiles");
+        "host buffers for optimizer state, in tiles; auto: 32, or on a measured machine what is fastest within memory.host");
   t.add("execution.pools.gradients", pool, FIELD(execution.pools.gradients),
         "host buffers for gradients, in tiles");
   t.add("execution.optimizer_threads", or_auto(integer<uint32_t>(1, 4096)),
         FIELD(execution.optimizer_threads), "threads of the optimizer; auto: all this process may use");
-  t.add("execution.keep_weights", layers(), FIELD(execution.keep_weights),
-        "last layers whose weights stay on the device from forward to backward");
-  t.add("execution.keep_graphs", layers(), FIELD(execution.keep_graphs),
-        "last layers that are not computed again in the backward");
+  t.add("execution.keep_weights", or_auto(layers()), FIELD(execution.keep_weights),
+        "last layers whose weights stay on the device from forward to backward; auto: none, or on a measured machine what is fastest");
+  t.add("execution.keep_graphs", or_auto(layers()), FIELD(execution.keep_graphs),
+        "last layers that are not computed again in the backward; auto: none, or on a measured machine what is fastest");
   t.add("execution.boundaries",
         or_auto(choice<Boundaries>({{"gpu", Boundaries::gpu}, {"host", Boundaries::host}})),
         FIELD(execution.boundaries), "where the layers' inputs wait for the backward: gpu, or host (RAM)");

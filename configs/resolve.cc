@@ -301,10 +301,4 @@ void choose_compute_threads(RunConfig* config, uint32_t threads, const std::stri
   config->origins["machine.compute_threads"] = {Origin::Kind::chosen, "chosen: " + reason};
 }
 
-void choose_overlap(RunConfig* config, offload::Placement placement, const std::string& reason) {
-  if (origin_of(*config, "execution.overlap").kind != Origin::Kind::derived) return;
-  config->execution.overlap = placement;
-  config->origins["execution.overlap"] = {Origin::Kind::chosen, "chosen: " + reason};
-}
-
 }  // namespace sluice::configs

@@ -19,8 +19,6 @@ void resolve(RunConfig* config, Purpose purpose);
 // Decisions that need the model, the data or the machine. Each sets the value with the origin "chosen:
 // <reason>" when it is still open, derives what follows from it, and checks again; a value that was given is
 // left alone.
-// In place of the placement that "auto" has without a plan.
-void choose_overlap(RunConfig* config, offload::Placement placement, const std::string& reason);
 void choose_tiers(RunConfig* config, offload::Tier weights, offload::Tier state, const std::string& reason);
 void choose_steps(RunConfig* config, uint64_t steps, const std::string& reason);
 void choose_device(RunConfig* config, DeviceType device, const std::string& reason);

@@ -107,7 +107,7 @@ struct CheckpointOptions {
 
 struct MemoryOptions {  // bytes; unset: "auto", what is free less a margin
   std::optional<uint64_t> gpu, host;
-  std::optional<uint64_t> pinned;  // state kept in RAM; unset or 0: none
+  std::optional<uint64_t> pinned;  // state kept in RAM; 0: none; unset: none, or what the simulator finds best
 };
 
 struct LinkOptions {  // emulated, bytes per second; unset: the machine's own
@@ -121,17 +121,17 @@ struct MachineOptions {
   std::optional<double> compute;            // FLOP per second; planning only for now
 };
 
-struct PoolOptions {  // tiles; unset: default of the plan builder, capped at what the model has
+struct PoolOptions {  // tiles; unset: default of the plan builder, capped at what the model has; state: or what is best
   std::optional<uint32_t> weights, state, gradients;
 };
 
 struct ExecutionOptions {
   std::optional<offload::Placement> overlap;  // always resolved
-  uint32_t device_slots = 2;                  // weight slots of layers
+  std::optional<uint32_t> device_slots;       // weight slots of layers; unset: 2, or what the simulator finds best
   PoolOptions pools;
   std::optional<uint32_t> optimizer_threads;  // unset: all this process may use
-  uint32_t keep_weights = 0;                  // last layers; kAllLayers: all
-  uint32_t keep_graphs = 0;
+  std::optional<uint32_t> keep_weights;  // last layers; kAllLayers: all; unset: 0, or what the simulator finds best
+  std::optional<uint32_t> keep_graphs;
   std::optional<Boundaries> boundaries;  // always resolved
 };
 

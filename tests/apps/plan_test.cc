@@ -38,7 +38,7 @@ class PlanTest : public RunFixture {
 };
 
 TEST_F(PlanTest, JsonHasTheFixedNames) {
-  const json p = plan_json("big.json", {"memory.host=400GiB", "memory.gpu=64GiB"});
+  const json p = plan_json("big.json", {"memory.host=400GiB", "memory.gpu=64GiB", "memory.pinned=0", "execution.keep_weights=0"});
   EXPECT_EQ(p.at("fits"), true);
   EXPECT_GT(p.at("step_seconds").get<double>(), 100);
   EXPECT_NEAR(p.at("tokens_per_second").get<double>(), 8 * 4096 / p.at("step_seconds").get<double>(), 1e-6);
@@ -98,12 +98,15 @@ TEST_F(PlanTest, WhatDoesNotFitNamesASettingThatDoes) {
   EXPECT_THAT(r.err, HasSubstr("host needs"));
   EXPECT_THAT(r.err, HasSubstr("would fit"));
   EXPECT_EQ(plan_json("big.json", {"memory.gpu=64GiB"}, 5).at("fits"), false);
-  const ProgramResult gpu = plan("big.json", {"memory.host=400GiB"});
+  const ProgramResult gpu = plan("big.json", {"memory.host=400GiB", "execution.boundaries=gpu", "execution.device_slots=2"});
   EXPECT_EQ(gpu.status, 6);
   EXPECT_THAT(gpu.err, HasSubstr("gpu needs 57.9 GiB and has 22.0 GiB"));
-  EXPECT_THAT(gpu.err, HasSubstr("gradient_accumulation_steps = 1 (a smaller batch) would fit"));
+  EXPECT_THAT(gpu.err, HasSubstr("execution.boundaries = host would fit"));
+  const ProgramResult no_change = plan("big.json", {"memory.host=400GiB", "memory.gpu=16GiB", "execution.boundaries=host", "execution.device_slots=1"});
+  EXPECT_EQ(no_change.status, 6);
+  EXPECT_THAT(no_change.err, HasSubstr("gpu needs 17.0 GiB and has 16.0 GiB: memory.gpu = 17GiB, or gradient_accumulation_steps = 2 (a smaller batch) would fit"));
   const ProgramResult smaller =
-      plan("big.json", {"memory.host=400GiB", "execution.device_slots=1", "gradient_accumulation_steps=1"});
+      plan("big.json", {"memory.host=400GiB", "execution.boundaries=gpu", "execution.device_slots=1", "gradient_accumulation_steps=1"});
   EXPECT_EQ(smaller.status, 0) << smaller.err;
 }
 
@@ -196,10 +199,10 @@ TEST_F(PlanTest, MemoryIsThatOfTheRun) {
        {Words{"execution.overlap=forward"}, Words{"execution.overlap=none", "gradient_accumulation_steps=2"},
         Words{"zero_optimization.offload_param.device=cpu", "execution.keep_graphs=1",
               "execution.overlap=spread"}}) {
+    const ProgramResult r = plan("config.json", set, {});  // of this machine, so that both choose the same of what is left open
+    EXPECT_EQ(r.status, 0) << r.err;
     const std::string before = succeed(train(set));
     std::filesystem::remove_all(at("run"));
-    const ProgramResult r = plan("config.json", set);
-    EXPECT_EQ(r.status, 0) << r.err;
     const auto rows = [](const std::string& text) {  // "place purpose ... need", but for what is estimated or
                                                      // not the machine's
       std::vector<std::string> found;

@@ -29,7 +29,7 @@ TEST(ReadConfig, ValuesAndDefaults) {
   EXPECT_EQ(c.model.loss_chunk, 512u);
   EXPECT_EQ(c.scheduler.warmup_type, WarmupCurve::linear);
   EXPECT_EQ(c.scheduler.type, SchedulerType::none);
-  EXPECT_EQ(c.execution.device_slots, 2u);
+  EXPECT_FALSE(c.execution.device_slots);
   EXPECT_FALSE(c.memory.gpu.has_value());
 }
 

@@ -1,0 +1,87 @@
+#include "apps/schedule_search.h"
+
+#include <algorithm>
+#include <string>
+
+#include "apps/planned_run.h"
+#include "apps/training_options.h"
+#include "base/error.h"
+#include "base/units.h"
+
+namespace sluice::apps {
+namespace {
+
+constexpr uint32_t kTiles = 800;  // of a simulation
+constexpr uint32_t kStateTiles = 32;  // of the plan builder's default
+constexpr uint32_t kLeastState = 4;   // fewer stop read, Adam and write from overlapping
+
+uint64_t have(const Budgets& budgets, const std::string& place) {
+  return place == "gpu" ? budgets.gpu : budgets.host;
+}
+
+}  // namespace
+
+ScheduleSearch::ScheduleSearch(const configs::RunConfig& config, const engine::HfConfig& model, const offload::Machine& machine,
+                               const Budgets& budgets)
+    : model_(model), machine_(machine), budgets_(budgets) {
+  const offload::ModelDesc blocks = engine::describe(model, model_source(config));
+  layers_ = static_cast<uint32_t>(blocks.blocks.size() - 2);
+  for (const offload::BlockDesc& block : blocks.blocks)
+    for (const offload::TensorDesc& tensor : block.tensors) {
+      if (!tensor.trainable) continue;
+      parameters_ += tensor.count();
+      if (block.kind == offload::BlockKind::embedding) embedding_ += tensor.count();
+    }
+}
+
+std::optional<engine::RunPlan> ScheduleSearch::plan(const configs::RunConfig& config, bool memory_only) const {
+  engine::RunPlanOptions options = run_plan_options(config, model_, machine_);
+  options.memory_only = memory_only;
+  options.most_tiles = kTiles;
+  options.trainer.guess_limit = 1;  // with the plans to fall back to, where a placement guesses
+  try {
+    // A pool of so many tiles is a smaller one of larger tiles; its memory is that of the former.
+    if (const uint64_t larger = scale(config); larger > 1 && !memory_only) {
+      uint32_t& state = options.trainer.plan.pools.state;
+      state = std::max(kLeastState, static_cast<uint32_t>((state == 0 ? kStateTiles : state) / larger));
+    }
+    return engine::plan_run(options);
+  } catch (const base::Error& error) {
+    if (error.kind() == base::ErrorKind::bug) throw;
+    return std::nullopt;
+  }
+}
+
+std::optional<uint64_t> ScheduleSearch::spare(const engine::RunPlan& plan, const char* place) const {
+  const uint64_t there = have(budgets_, place);
+  if (there == 0) return UINT64_MAX;
+  uint64_t need = 0;
+  for (const engine::MemoryRow& row : plan.memory)
+    if (row.place == place && !row.beside) need += row.bytes + (row.estimated ? row.bytes / 20 : 0);
+  if (need > there) return std::nullopt;
+  return there - need;
+}
+
+std::optional<double> ScheduleSearch::seconds(const configs::RunConfig& config) const {
+  if (scale(config) > 1 && !fits(config)) return std::nullopt;
+  const auto planned = plan(config, false);
+  if (!planned || (scale(config) == 1 && !fits(*planned))) return std::nullopt;
+  return planned->simulation.step_seconds;
+}
+
+bool ScheduleSearch::fits(const engine::RunPlan& plan) const { return spare(plan, "gpu") && spare(plan, "host"); }
+
+uint64_t ScheduleSearch::scale(const configs::RunConfig& config) const {
+  return std::max<uint64_t>(1, base::ceil_div(base::ceil_div(parameters_, config.storage.tile), kTiles));
+}
+
+bool ScheduleSearch::fits(const configs::RunConfig& config) const {
+  const auto planned = plan(config, true);
+  return planned && fits(*planned);
+}
+
+uint64_t ScheduleSearch::room(const configs::RunConfig& config, const char* place) const {
+  const auto planned = plan(config, true);
+  return planned ? spare(*planned, place).value_or(0) : 0;
+}
+}  // namespace sluice::apps
