@@ -42,6 +42,7 @@ CLI::Option* add_config_options(CLI::App& command, ConfigOptions& options,
 
 void add_config(CLI::App& app, Context& context);
 void add_plan(CLI::App& app, Context& context);
+void add_tune(CLI::App& app, Context& context);
 void add_prepare(CLI::App& app, Context& context);
 void add_train(CLI::App& app, Context& context);
 void add_eval(CLI::App& app, Context& context);

@@ -17,6 +17,7 @@ void add_commands(CLI::App& app, Context& context) {
   add_prepare(app, context);
   add_config(app, context);
   add_plan(app, context);
+  add_tune(app, context);
   add_train(app, context);
   add_eval(app, context);
   add_export(app, context);
