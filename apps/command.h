@@ -41,6 +41,7 @@ CLI::Option* add_config_options(CLI::App& command, ConfigOptions& options,
                                 const std::string& what = "JSON config of the run");
 
 void add_config(CLI::App& app, Context& context);
+void add_bench(CLI::App& app, Context& context);
 void add_plan(CLI::App& app, Context& context);
 void add_tune(CLI::App& app, Context& context);
 void add_prepare(CLI::App& app, Context& context);

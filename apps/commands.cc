@@ -13,6 +13,7 @@ CLI::Option* add_config_options(CLI::App& command, ConfigOptions& options, const
 
 void add_commands(CLI::App& app, Context& context) {
   add_doctor(app, context);
+  add_bench(app, context);
   add_init(app, context);
   add_prepare(app, context);
   add_config(app, context);

@@ -1,0 +1,93 @@
+// What this machine reaches, part by part, and how near that is to the part's own limit.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/rounds.h"
+#include "engine/hf_config.h"
+#include "gpu/device.h"
+#include "offload/machine.h"
+
+namespace sluice::apps {
+
+struct BenchOptions {
+  std::filesystem::path directory;  // on the disk to measure
+  double seconds = 10;              // of a part
+  int threads = 0;                  // of Adam and compute; 0: all that this process may use
+  engine::HfConfig model;           // whose layer is computed
+};
+
+// Units per second; of bytes unless a name says otherwise.
+struct Rate {
+  base::Rounds rounds;
+  double limit = 0;  // of the same thing, measured in the same run; 0: none
+  double value() const { return rounds.median(); }
+  double share() const { return limit > 0 ? value() / limit : 0; }
+};
+
+struct DiskCell {
+  uint64_t block = 0;
+  unsigned depth = 0;
+  double read = 0, write = 0;
+};
+struct DiskBench {
+  std::string queue;
+  uint64_t file_bytes = 0;
+  Rate read, write, mixed;       // blocks of 4 MiB, 8 in flight; limit: the best of block size x depth. mixed: in sum
+  std::vector<DiskCell> cells;   // the best was looked for among these
+  std::vector<double> commits;   // seconds of a write of 4 KiB and fdatasync
+  double flush = 0;              // seconds: of a write of 4 MiB and fdatasync, median
+};
+struct SustainedBench {
+  std::vector<double> windows;  // bytes per second, two seconds each
+  bool flat = false;            // the last five are within a tenth of their median
+  double rate() const;          // median of the last five
+  double bytes = 0;             // written in all
+  std::optional<double> fast_bytes;  // written before the rate first fell below 85 % of the first windows'
+};
+struct MemoryBench {
+  Rate read, write, copy;  // all cores; limit: the best of the three. copy: read and written bytes
+};
+struct AdamBench {
+  std::string kernel;
+  Rate plain, hashed;  // parameters per second, without and with leaf checksums; limit: a stream of the same bytes
+};
+struct CopyBench {
+  std::string device;
+  Rate h2d, d2h;  // bytes of tiles; limit: what one thread's memcpy of the same bytes in memory reaches (emulated device)
+};
+struct ComputeBench {
+  Rate step;  // FLOP per second of forward, backward and loss; limit: one matrix product of the layer's width
+};
+// Everything at once, as a step does it: each beside what it reaches alone.
+struct TogetherBench {
+  double disk_read = 0, disk_write = 0, adam = 0, h2d = 0, d2h = 0;
+};
+
+struct Bench {
+  std::optional<MemoryBench> memory;
+  std::optional<AdamBench> adam;
+  std::optional<CopyBench> copy;
+  std::optional<ComputeBench> compute;
+  std::optional<DiskBench> disk;
+  std::optional<SustainedBench> sustained;
+  std::optional<TogetherBench> together;
+};
+
+// Each about options.seconds. Errors: disk, host_memory.
+MemoryBench bench_memory(const BenchOptions& options);
+AdamBench bench_adam(const BenchOptions& options);
+CopyBench bench_copy(const BenchOptions& options, gpu::Device& device);
+ComputeBench bench_compute(const BenchOptions& options, gpu::Device& device);
+DiskBench bench_disk(const BenchOptions& options);
+TogetherBench bench_together(const BenchOptions& options, gpu::Device& device);
+// Writes until the rate is flat, or for so many seconds.
+SustainedBench bench_sustained(const BenchOptions& options, double most_seconds);
+
+// The planning profile. What was not measured is unknown.
+offload::Machine profile_of(const Bench& bench, const BenchOptions& options);
+
+}  // namespace sluice::apps

@@ -1,0 +1,97 @@
+#include <algorithm>
+
+#include "apps/bench.h"
+#include "base/error.h"
+#include "base/statistics.h"
+#include "base/units.h"
+#include "io/disk_rate.h"
+
+namespace sluice::apps {
+namespace {
+
+using base::operator""_MiB;
+using base::operator""_GiB;
+using io::DiskBurst;
+using io::IoOp;
+
+constexpr int kRounds = 5;
+constexpr double kWindow = 2;  // seconds, of a sustained write
+constexpr size_t kFlat = 5;    // windows
+
+// A share of what is free, in whole blocks of 16 MiB.
+io::File bench_file(const BenchOptions& options, uint64_t most) {
+  const uint64_t free = std::filesystem::space(options.directory).available, bytes = std::min(most, free / 4) / 16_MiB * 16_MiB;
+  if (bytes < 64_MiB)
+    base::fail(base::ErrorKind::disk, "{} has {} free: too little to measure the disk; free some, or choose another --dir",
+               options.directory.string(), base::format_bytes(free));
+  return io::temporary_file(options.directory, bytes);
+}
+
+// Blocks that were never written are another thing than blocks that a step overwrites.
+void write_once(const io::File& file) {
+  DiskBurst burst(file, 16_MiB, 4);
+  for (uint64_t done = 0; done < file.size();) done += burst.run(IoOp::write, 0);
+}
+
+Rate rate_of(DiskBurst& burst, IoOp even, IoOp odd, double seconds) {
+  return {base::measure_rounds(kRounds, seconds, [&](double s) { return static_cast<double>(burst.run(even, odd, s)); }), 0};
+}
+
+}  // namespace
+
+DiskBench bench_disk(const BenchOptions& options) {
+  const io::File file = bench_file(options, options.seconds >= 5 ? 4_GiB : 256_MiB);
+  write_once(file);
+  DiskBench bench;
+  bench.file_bytes = file.size();
+  const double round = options.seconds / 40;
+  {
+    DiskBurst burst(file);
+    bench.queue = burst.describe();
+    bench.write = rate_of(burst, IoOp::write, IoOp::write, round);
+    bench.read = rate_of(burst, IoOp::read, IoOp::read, round);
+    bench.mixed = rate_of(burst, IoOp::read, IoOp::write, round);
+  }
+  bench.read.limit = bench.read.value();
+  bench.write.limit = bench.write.value();
+  for (const uint64_t block : {1_MiB, 4_MiB, 16_MiB})
+    for (const unsigned depth : {2u, 8u, 16u}) {
+      DiskBurst burst(file, block, depth);
+      const auto once = [&](IoOp op) {
+        return base::measure_rounds(2, round / 2, [&](double s) { return static_cast<double>(burst.run(op, s)); }).median();
+      };
+      bench.cells.push_back({block, depth, once(IoOp::read), once(IoOp::write)});
+      bench.read.limit = std::max(bench.read.limit, bench.cells.back().read);
+      bench.write.limit = std::max(bench.write.limit, bench.cells.back().write);
+    }
+  // As many bytes read as written, one after the other.
+  bench.mixed.limit = std::max(bench.mixed.value(), 2 / (1 / bench.read.limit + 1 / bench.write.limit));
+  bench.commits = io::measure_commits(file, 4096, options.seconds / 20);
+  bench.flush = base::median(io::measure_commits(file, 4_MiB, options.seconds / 40));
+  return bench;
+}
+
+double SustainedBench::rate() const {
+  return base::median({windows.end() - static_cast<std::ptrdiff_t>(std::min(windows.size(), kFlat)), windows.end()});
+}
+
+SustainedBench bench_sustained(const BenchOptions& options, double most_seconds) {
+  const io::File file = bench_file(options, 256_GiB);
+  DiskBurst burst(file);
+  SustainedBench bench;
+  const double begin = base::monotonic_seconds(), window = std::min(kWindow, most_seconds / (2 * kFlat));
+  while (!bench.flat && base::monotonic_seconds() - begin < most_seconds) {
+    const double start = base::monotonic_seconds();
+    const auto bytes = static_cast<double>(burst.run(IoOp::write, window));
+    bench.windows.push_back(bytes / (base::monotonic_seconds() - start));
+    bench.bytes += bytes;
+    const double fast = base::median({bench.windows.begin(), bench.windows.begin() + static_cast<std::ptrdiff_t>(std::min<size_t>(3, bench.windows.size()))});
+    if (!bench.fast_bytes && bench.windows.back() < 0.85 * fast) bench.fast_bytes = bench.bytes - bytes;
+    if (bench.windows.size() < 2 * kFlat) continue;
+    const auto [least, most] = std::minmax_element(bench.windows.end() - kFlat, bench.windows.end());
+    bench.flat = *most - *least <= 0.1 * bench.rate();
+  }
+  return bench;
+}
+
+}  // namespace sluice::apps
