@@ -2,8 +2,9 @@
 
 #include <unistd.h>
 
-#include <condition_variable>
+#include <array>
 #include <cstring>
+#include <functional>
 #include <mutex>
 #include <random>
 
@@ -42,28 +43,42 @@ struct DiskBurst::Impl {
     queue->register_memory(std::span(&all, 1));
   }
 
-  // Called and returns locked, but not while submitting.
-  void submit(IoOp op, std::unique_lock<std::mutex>& lock) {
-    ++in_flight;
-    const uint64_t index = next++;
-    lock.unlock();
-    queue->submit({op, &file, memory.data() + index % (2 * depth) * block, block, index % blocks * block}, [this](std::exception_ptr failure) {
-      const std::lock_guard done(mutex);
-      --in_flight;
-      if (failure && !error) error = std::move(failure);
-      room.notify_one();
+  // As long as `more` of the bytes submitted; returns how many these were. Each transfer that ends submits the next, as deep as the queue is.
+  uint64_t run(IoOp even, IoOp odd, std::function<bool(uint64_t)> more) {
+    ops = {even, odd};
+    first = next;
+    wanted = std::move(more);
+    for (unsigned i = 0; i < depth; ++i) submit();
+    queue->drain();
+    if (error) std::rethrow_exception(error);
+    return (next - first) * block;
+  }
+
+  void submit() {
+    uint64_t index = 0;
+    {
+      const std::lock_guard lock(mutex);
+      if (error || !wanted((next - first) * block)) return;
+      index = next++;
+    }
+    queue->submit({ops[index % 2], &file, memory.data() + index % (2 * depth) * block, block, index % blocks * block}, [this](std::exception_ptr failure) {
+      if (failure) {
+        const std::lock_guard lock(mutex);
+        if (!error) error = std::move(failure);
+      }
+      submit();
     });
-    lock.lock();
   }
 
   const File& file;
   const uint64_t block, blocks;
   const unsigned depth;
   const base::Arena memory;
+  std::mutex mutex;   // guards the next five
   uint64_t next = 0;  // transfers so far: the next run goes on where this one ends
-  std::mutex mutex;   // guards all below
-  std::condition_variable room;
-  unsigned in_flight = 0;
+  uint64_t first = 0;
+  std::array<IoOp, 2> ops{};
+  std::function<bool(uint64_t)> wanted;
   std::exception_ptr error;
   const std::unique_ptr<DiskQueue> queue;  // drained before what its completions use goes
 };
@@ -72,19 +87,12 @@ DiskBurst::DiskBurst(const File& file, uint64_t block, unsigned depth) : impl_(s
 DiskBurst::~DiskBurst() = default;
 
 uint64_t DiskBurst::run(IoOp even, IoOp odd, double seconds) {
-  Impl& i = *impl_;
   const double start = monotonic_seconds();
-  const uint64_t first = i.next;
-  {
-    std::unique_lock lock(i.mutex);
-    while (!i.error && (i.next == first || monotonic_seconds() - start < seconds)) {
-      i.submit(i.next % 2 == 0 ? even : odd, lock);
-      i.room.wait(lock, [&i] { return i.in_flight < i.depth; });
-    }
-  }
-  i.queue->drain();
-  if (i.error) std::rethrow_exception(i.error);
-  return (i.next - first) * i.block;
+  return impl_->run(even, odd, [=](uint64_t done) { return done == 0 || monotonic_seconds() - start < seconds; });
+}
+
+uint64_t DiskBurst::run_bytes(IoOp op, uint64_t bytes) {
+  return impl_->run(op, op, [=](uint64_t done) { return done < bytes; });
 }
 
 std::string DiskBurst::describe() const { return impl_->queue->describe(); }

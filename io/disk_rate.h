@@ -19,6 +19,7 @@ class DiskBurst {
   // For about so long, at least one transfer; returns the bytes moved. Error(disk) when a transfer fails.
   uint64_t run(IoOp op, double seconds) { return run(op, op, seconds); }
   uint64_t run(IoOp even, IoOp odd, double seconds);  // the two in turn
+  uint64_t run_bytes(IoOp op, uint64_t bytes);        // so many, rounded up to whole transfers
   std::string describe() const;                       // of the queue
 
  private:

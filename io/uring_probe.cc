@@ -85,8 +85,10 @@ int set_up_ring(io_uring* ring, unsigned entries, std::string* flags) {
     *flags = choice.name;
     if (result != -EINVAL) break;
   }
-  if (result == 0) io_uring_ring_dontfork(ring);
-  return result;
+  if (result != 0) return result;
+  io_uring_ring_dontfork(ring);
+  io_uring_register_ring_fd(ring);  // saves a look-up at every call; refused by kernels before 5.18
+  return 0;
 }
 
 std::string UringStatus::explanation() const {

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <condition_variable>
 #include <future>
@@ -81,7 +82,8 @@ class UringQueue final : public DiskQueue {
       const std::lock_guard lock(mutex_);
       book_.add(request, std::move(done));
     }
-    wake();
+    // From within a callback: the thread of the ring looks for more before it waits.
+    if (std::this_thread::get_id() != thread_.get_id()) wake();
   }
 
   void register_memory(std::span<const std::span<std::byte>> regions) override {
@@ -113,7 +115,9 @@ class UringQueue final : public DiskQueue {
   }
 
  private:
+  // What was handed over before is seen. One write stands for all that come before the ring looks.
   void wake() {
+    if (wake_sent_.exchange(true)) return;
     const uint64_t one = 1;
     while (::write(event_, &one, sizeof(one)) < 0 && errno == EINTR) {
     }
@@ -210,7 +214,7 @@ class UringQueue final : public DiskQueue {
       io_uring_cqe_seen(&ring_, cqe);
       progress = true;
       if (data == kWake)
-        waking_ = false;
+        waking_ = wake_sent_ = false;  // before it looks
       else
         completed(static_cast<unsigned>(data), transferred);
     }
@@ -269,6 +273,7 @@ class UringQueue final : public DiskQueue {
   void wait_for_wake() {
     while (::read(event_, &wakes_, sizeof(wakes_)) < 0 && errno == EINTR) {
     }
+    wake_sent_ = false;
   }
 
   void register_on_thread(std::span<const std::span<std::byte>> regions) {
@@ -298,6 +303,7 @@ class UringQueue final : public DiskQueue {
 
   const bool strict_;
   int event_ = -1;
+  std::atomic<bool> wake_sent_ = false;
 
   mutable std::mutex mutex_;  // guards the next seven
   std::condition_variable idle_;
