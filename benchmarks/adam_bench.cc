@@ -2,9 +2,9 @@
 // 2, lo 2, m 4, v 4 read and written), all larger than the last-level cache. Rates are GB/s of DRAM traffic,
 // 26 bytes per parameter.
 //
-// The stream and the kernels alternate, and the medians are compared, because the rate of a shared machine
-// drifts.
-//   adam_bench [--threads N] [--tiles N] [--rounds N]
+// The stream and the kernels alternate, and the best rounds are compared, because the rate of a shared machine drifts. Whole step: the
+// norm of all tiles, then their update. peers/adam.py alternates this with others' optimizers.
+//   adam_bench [--threads N] [--tiles N] [--rounds N] [--json]
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -13,7 +13,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/arena.h"
@@ -50,7 +52,7 @@ double best(const std::vector<double>& values) {
   return *std::min_element(values.begin(), values.end());
 }
 
-void run(int threads, size_t tile_count, int rounds) {
+std::map<std::string, std::vector<double>> measure(int threads, size_t tile_count, int rounds, bool all_targets) {
   std::vector<Tile> tiles(tile_count);
   for (Tile& tile : tiles)
     for (size_t i = 0; i < kTile; ++i) {
@@ -58,52 +60,59 @@ void run(int threads, size_t tile_count, int rounds) {
       tile.grad()[i] = static_cast<uint16_t>(0x3a00 + i % 509);
     }
   const std::vector<cpu_adam::GroupSpan> spans{{0, kTile, 0}};
-  const std::vector<cpu_adam::StepGroup> groups{
-      cpu_adam::make_step_group({.lr = 1e-5, .weight_decay = 0.1}, 10)};
+  const std::vector<cpu_adam::StepGroup> groups{cpu_adam::make_step_group({.lr = 1e-5, .weight_decay = 0.1}, 10)};
   cpu_adam::LeafHashes hashes;
   std::vector<double> norms(kTile / cpu_adam::kLeaf);
-
-  std::map<std::string, std::function<void(const Tile&)>> works;
-  const cpu_adam::AdamStream plain(threads);
-  works["stream"] = [&](const Tile& t) {
-    plain.run({.state = {t.hi(), t.lo(), nullptr, t.m(), t.v()}, .count = kTile, .grad = {t.grad(), cpu_adam::GradType::bf16}});
+  const auto update_of = [&](const Tile& t) {
+    return cpu_adam::TileUpdate{.state = {t.hi(), t.lo(), nullptr, t.m(), t.v()},
+                                .count = kTile,
+                                .grad = {t.grad(), cpu_adam::GradType::bf16},
+                                .spans = spans,
+                                .groups = groups};
   };
-  for (const auto target : {cpu_adam::Target::avx2, cpu_adam::Target::avx512, cpu_adam::Target::scalar}) {
-    if (!cpu_adam::is_supported(target)) continue;
-    const auto adam =
-        std::make_shared<cpu_adam::CpuAdam>(cpu_adam::CpuAdam::Options{.threads = threads, .target = target});
-    const auto update = [adam, &spans, &groups](const Tile& t, cpu_adam::LeafHashes* leaf_hashes) {
-      adam->update({.state = {t.hi(), t.lo(), nullptr, t.m(), t.v()},
-                    .count = kTile,
-                    .grad = {t.grad(), cpu_adam::GradType::bf16},
-                    .spans = spans,
-                    .groups = groups,
-                    .hashes = leaf_hashes});
+
+  std::map<std::string, std::function<void()>> works;
+  const auto each_tile = [&tiles](auto work) {
+    return [&tiles, work] { std::ranges::for_each(tiles, work); };
+  };
+  const cpu_adam::AdamStream plain(threads);
+  works["stream"] = each_tile([&](const Tile& t) { plain.run(update_of(t)); });
+  const auto add = [&](cpu_adam::Target target, const std::string& suffix) {
+    const auto adam = std::make_shared<cpu_adam::CpuAdam>(cpu_adam::CpuAdam::Options{.threads = threads, .target = target});
+    const auto update = each_tile([&, adam](const Tile& t) { adam->update(update_of(t)); });
+    const auto norm = each_tile([&, adam](const Tile& t) { adam->squared_norms({t.grad(), cpu_adam::GradType::bf16}, {}, kTile, norms); });
+    works["Adam" + suffix] = update;
+    if (target == cpu_adam::Target::scalar) return;
+    works["Adam and leaf hashes" + suffix] = each_tile([&, adam](const Tile& t) {
+      cpu_adam::TileUpdate hashed = update_of(t);
+      hashed.hashes = &hashes;
+      adam->update(hashed);
+    });
+    works["norm" + suffix] = norm;
+    works["whole step" + suffix] = [norm, update] {
+      norm();
+      update();
     };
-    works["Adam, " + adam->describe()] = [update](const Tile& t) { update(t, nullptr); };
-    if (target == cpu_adam::Target::scalar) continue;
-    works["Adam and leaf hashes, " + adam->describe()] = [update, &hashes](const Tile& t) {
-      update(t, &hashes);
-    };
-    works["norm (2 B), " + adam->describe()] = [adam, &norms](const Tile& t) {
-      adam->squared_norms({t.grad(), cpu_adam::GradType::bf16}, {}, kTile, norms);
-    };
+  };
+  if (!all_targets) {
+    add(cpu_adam::Target::best, "");
+  } else {
+    for (const auto& [target, suffix] : {std::pair{cpu_adam::Target::avx2, ", AVX2"}, {cpu_adam::Target::avx512, ", AVX-512"}, {cpu_adam::Target::scalar, ", scalar"}})
+      if (cpu_adam::is_supported(target)) add(target, suffix);
   }
 
   std::map<std::string, std::vector<double>> times;
   for (int round = 0; round < rounds; ++round)
-    for (const auto& [name, work] : works)
-      times[name].push_back(seconds([&] {
-        for (const Tile& tile : tiles) work(tile);
-      }));
+    for (const auto& [name, work] : works) times[name].push_back(seconds(work));
+  return times;
+}
 
-  const double parameters = static_cast<double>(kTile * tile_count);
-  const double stream_seconds = best(times["stream"]);
+void print_table(const std::map<std::string, std::vector<double>>& times, double parameters) {
+  const double stream_seconds = best(times.at("stream"));
   for (const auto& [name, all] : times) {
     const double s = best(all);
-    const double bytes = name.starts_with("norm") ? 2 : kBytesPerParameter;
-    fmt::print("{:44} {:6.1f} GB/s  {:7.0f} Mparam/s  {:5.3f} ns/param", name, bytes * parameters / s / 1e9,
-               parameters / s / 1e6, s / parameters * 1e9);
+    const double bytes = name.starts_with("norm") ? 2 : name.starts_with("whole") ? kBytesPerParameter + 2 : kBytesPerParameter;
+    fmt::print("{:30} {:6.1f} GB/s  {:7.0f} Mparam/s  {:5.3f} ns/param", name, bytes * parameters / s / 1e9, parameters / s / 1e6, s / parameters * 1e9);
     if (bytes == kBytesPerParameter) fmt::print("  {:5.1f} % of stream", 100 * stream_seconds / s);
     fmt::print("\n");
   }
@@ -115,10 +124,16 @@ void run(int threads, size_t tile_count, int rounds) {
 int main(int argc, char** argv) {
   int threads = 1, rounds = 15;
   size_t tiles = 8;
+  bool json = false;
   CLI::App app{"CPU Adam against an in-place stream of the same bytes"};
   app.add_option("--threads", threads, "of each kernel")->check(CLI::PositiveNumber);
   app.add_option("--tiles", tiles, "of 2 Mi parameters, 28 MiB each")->check(CLI::PositiveNumber);
   app.add_option("--rounds", rounds, "over all tiles")->check(CLI::PositiveNumber);
+  app.add_flag("--json", json, "seconds of every round, of the kernels that a run would use");
   CLI11_PARSE(app, argc, argv);
-  sluice::run(threads, tiles, rounds);
+  const auto times = sluice::measure(threads, tiles, rounds, !json);
+  if (json)
+    fmt::print("{}\n", nlohmann::ordered_json(times).dump());
+  else
+    sluice::print_table(times, static_cast<double>(sluice::kTile * tiles));
 }
