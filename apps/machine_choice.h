@@ -19,7 +19,7 @@ std::filesystem::path profile_cache();
 offload::Machine choose_machine(const std::string& name, const configs::RunConfig& config,
                                 const engine::HfConfig& model);
 
-// This machine's profile when it has been measured already (by `sluice plan`); memory sizes are those of now. Never measures.
+// This machine's profile when it has been measured already; memory sizes are those of now. Never measures.
 std::optional<offload::Machine> known_machine(const configs::RunConfig& config, const engine::HfConfig& model);
 
 // One of so many ranks' part of a machine: each has a device and its links for itself; drives, memory, optimizer and cores are shared.

@@ -186,6 +186,13 @@ bool has_open_settings(const RunConfig& config) {
   return false;
 }
 
+bool asks_for_choice(const RunConfig& config) {
+  return std::ranges::any_of(kSearched, [&](const char* key) {
+    const auto kind = configs::origin_of(config, key).kind;
+    return value_of(config, key) == "auto" && (kind == configs::Origin::Kind::file || kind == configs::Origin::Kind::command_line);
+  });
+}
+
 ScheduleChoice choose_schedule(const RunConfig& config, const engine::HfConfig& model, const offload::Machine& machine, const Budgets& budgets,
                                Choose which) {
   const ScheduleSearch search(config, model, machine, budgets);

@@ -33,6 +33,8 @@ ScheduleChoice choose_schedule(const configs::RunConfig& config, const engine::H
 
 // Does the config leave anything open that choose_schedule() would choose?
 bool has_open_settings(const configs::RunConfig& config);
+// Does it ask for that: is one of them given as "auto"?
+bool asks_for_choice(const configs::RunConfig& config);
 
 // A config planned as `train` runs it on a measured machine: with what it leaves open chosen, unless the whole plan is slower for it.
 struct OpenPlan {

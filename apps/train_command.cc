@@ -171,10 +171,16 @@ configs::RunConfig read(const Options& options, const RankSession& ranks) {
   return config;
 }
 
-// What a plan says of the run, where this machine has been measured. Chooses the settings that are left open.
+// What a plan says of the run, where this machine has been measured: before, or now because a setting is "auto". Chooses the settings
+// that are left open.
 std::optional<PlannedRun> plan_ahead(configs::RunConfig& config, engine::TrainerOptions& trainer, const RankSession& ranks) {
   const engine::HfConfig model = model_of(config);
   std::optional<offload::Machine> machine = known_machine(config, model);
+  if (!machine && asks_for_choice(config) && trainer.runtime.device == gpu::DeviceKind::cpu) {
+    configs::RunConfig here = config;
+    here.machine.device = configs::DeviceType::cpu;
+    machine = choose_machine("", here, model);
+  }
   if (!machine) return std::nullopt;
   machine = shared_by(*machine, ranks.on_this_host());
   if (ranks.several() && with_emulated_rates(*machine, config.machine).net <= 0) return std::nullopt;  // not measured

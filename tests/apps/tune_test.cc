@@ -123,6 +123,15 @@ TEST_F(TuneTest, ATunedConfigTrainsToTheSameBits) {
   EXPECT_EQ(inspect("tuned").at("state_xxh3"), inspect("plain").at("state_xxh3"));
 }
 
+TEST_F(TuneTest, AutoMakesTrainMeasureTheMachineOnce) {
+  EXPECT_THAT(succeed(train({"run.dir=plain"})), Not(HasSubstr("measuring this machine")));
+  EXPECT_FALSE(std::filesystem::exists(at("cache")));
+  EXPECT_THAT(succeed(train({"run.dir=first", "execution.keep_graphs=auto", "storage.durable=none"})), testing::AllOf(HasSubstr("measuring this machine"), HasSubstr("is predicted to take")));
+  EXPECT_THAT(succeed(train({"run.dir=second", "execution.keep_graphs=auto", "storage.durable=none"})),
+              testing::AllOf(Not(HasSubstr("measuring this machine")), HasSubstr("is predicted to take")));
+  EXPECT_EQ(read_all(at("first/metrics.jsonl")).substr(0, 60), read_all(at("plain/metrics.jsonl")).substr(0, 60)) << "the same bits";
+}
+
 TEST_F(TuneTest, BadInputIsRefused) {
   expect_refused({"tune", "1b.json", "--machine", "h100", "--tokens", "4096"}, 2, {"goes with --batch"});
   expect_refused({"tune", "1b.json", "--machine", "h100", "--batch", "--tokens", "1000"}, 2, {"not a multiple of data.sequence_length = 1024"});
