@@ -122,6 +122,7 @@ void StepHandlers::after_gate(uint64_t period) {
 
 void StepHandlers::flush(Step& s) {
   if (s.skipped || s.redo || options_.timing_only) return;
+  if (!s.writing) store_.begin_writes();  // a rank that owns nothing that is trained
   for (uint32_t tile = 0; tile < shape_.layout().tiles().size(); ++tile) {
     if (!shape_.layout().tiles()[tile].trainable || !shape_.in_own_store(tile)) continue;
     store_.set_hash(tile, offload::Part::weights, s.hashes[2 * tile]);
@@ -146,6 +147,9 @@ void StepHandlers::done(const offload::OpRun& run) {
     case OpKind::publish:
       if (s.number != 0 && !s.redo) source_.end(s);
       return;
+    case OpKind::gate:  // a rank of many may own nothing that is trained
+      if (options_.commits || updates_ > 0) return;
+      return source_.end(s);
     case OpKind::update:
       if (options_.commits || s.number == 0 || --s.updates_left > 0) return;
       if (!s.skipped) hashes_ = s.hashes;

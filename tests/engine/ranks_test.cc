@@ -74,6 +74,23 @@ TEST_P(Ranks, EveryStageTierAndOverlapGivesTheSameBits) {
   }
 }
 
+// The norms alone are so small that the first rank has them all: the others compute, exchange, and have nothing to update or to write.
+TEST(RankShards, ARankMayOwnNothingThatIsTrained) {
+  for (const uint32_t stage : {1u, 3u}) {
+    std::optional<TinyResult> expected;
+    for (const Durable durable : {Durable::checkpoint, Durable::step}) {
+      TinyRun run = run_of(2, {stage, Tier::none, Tier::cpu, durable, Placement::forward});
+      run.trainable = {"*norm*"};
+      const TinyResult got = run_tiny(run);
+      EXPECT_EQ(got.losses.size(), run.steps);
+      if (!expected) expected = got;
+      EXPECT_EQ(got.losses, expected->losses);
+      EXPECT_EQ(got.eval_losses, expected->eval_losses);
+      EXPECT_EQ(got.digest.weights, expected->digest.weights);
+    }
+  }
+}
+
 // Data parallel exchanges 2 M words a step, stages 1 and 2 the same, stage 3 3 M (M: what other ranks have of the model).
 TEST_P(Ranks, BytesOfCollectivesAreThoseOfTheFormula) {
   const uint32_t world = GetParam();
