@@ -2,6 +2,7 @@
 
 #include "engine/step_data.h"
 #include "engine/step_handlers.h"
+#include "offload/ranks.h"
 
 namespace sluice::engine {
 namespace {
@@ -40,7 +41,8 @@ class EvalSource : public StepSource {
     if (comm != nullptr) {
       const double mine[] = {sum, static_cast<double>(trained)};  // exact below 2^53 tokens
       sum = 0, trained = 0;
-      for (const auto& of : comm->control().gather(comm::Topic::evaluate, std::span<const double>(mine)))
+      // One rank's share of the samples, or its machine, may take much longer than another's: whoever dies meanwhile is noticed all the same.
+      for (const auto& of : comm->control().gather(comm::Topic::evaluate, std::span<const double>(mine), offload::kAnyWait))
         sum += of.at(0), trained += static_cast<uint64_t>(of.at(1));
     }
     return {trained == 0 ? 0 : sum / static_cast<double>(trained), trained};
