@@ -124,10 +124,9 @@ Json simulation_json(const PlannedRun& run) {
 // Of rank 0.
 std::string ranks_text(const PlannedRun& run) {
   const Simulation& s = run.plan.simulation;
-  const double busy = s.busy[static_cast<size_t>(Lane::comm)], shown = s.stall_by_cause[static_cast<size_t>(Lane::comm)];
   return fmt::format("{}, stage {}; {} received by each a step, {} of communication, {:.0f} % of it behind computation", run.config.run.world,
                      run.config.zero_optimization.stage, amount(static_cast<double>(s.bytes[static_cast<size_t>(Lane::comm)])),
-                     base::format_duration(busy), busy > 0 ? 100 * (1 - std::min(1.0, shown / busy)) : 100);
+                     base::format_duration(s.busy[static_cast<size_t>(Lane::comm)]), 100 * run.hidden_communication().value_or(1));
 }
 
 }  // namespace
@@ -194,6 +193,8 @@ Json plan_json(const PlannedRun& run) {
                   {"net", bytes(Lane::comm)}}},
                 {"world", run.config.run.world}};
   document.update(simulation_json(run));
+  if (const auto hidden = run.hidden_communication())
+    document["communication"] = {{"seconds", s.busy[static_cast<size_t>(Lane::comm)]}, {"hidden", *hidden}};
   document["drive"] = {{"written_per_day", run.written_per_day()},
                        {"days_of_life", known(run.days_of_drive())}};
   document["device_limit_tokens"] = known(run.device_limit_tokens());

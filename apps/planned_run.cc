@@ -113,6 +113,12 @@ std::optional<double> PlannedRun::device_limit_tokens() const {
   return tokens_per_step() * other / compute;
 }
 
+std::optional<double> PlannedRun::hidden_communication() const {
+  const double busy = plan.simulation.busy[static_cast<size_t>(Lane::comm)];
+  if (busy <= 0) return {};
+  return std::clamp(1 - plan.simulation.exposed / busy, 0.0, 1.0);
+}
+
 double PlannedRun::first_step_seconds() const {
   const uint64_t weights = plan.layout->parameters() * offload::weight_bytes(plan.layout->schema());
   const auto over = [&](double rate) { return rate > 0 ? static_cast<double>(weights) / rate : 0; };

@@ -34,6 +34,8 @@ struct PlannedRun {
   std::optional<double> days_of_drive() const;  // none: storage.tbw is not given, or nothing is written
   // Tokens per step from which the device, and nothing else, is the limit; none: it cannot be, or always is.
   std::optional<double> device_limit_tokens() const;
+  // Share of the time of collectives in which the device computes; none: one rank.
+  std::optional<double> hidden_communication() const;
   // Reads the model, writes the first slot, and runs a first step.
   double first_step_seconds() const;
 

@@ -48,9 +48,9 @@ Json ratio(double value, double of) { return of > 0 ? Json(value / of) : Json(nu
 }  // namespace
 
 std::optional<double> hidden_communication(const ExecutorStats& s) {
-  const double communication = busy(s, Lane::comm), waited = s.stall_by_lane[static_cast<size_t>(Lane::comm)];
+  const double communication = busy(s, Lane::comm);
   if (communication <= 0) return std::nullopt;
-  return std::clamp(1 - waited / communication, 0.0, 1.0);
+  return std::clamp(1 - s.exposed / communication, 0.0, 1.0);
 }
 
 LinkBytes link_bytes(const std::array<uint64_t, offload::kLanes>& by_lane) {

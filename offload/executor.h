@@ -51,6 +51,7 @@ struct ExecutorStats {  // seconds and bytes of the operations done since the la
   std::array<uint64_t, kLanes> bytes{};
   double compute_stall = 0;            // compute lane idle before an operation of it
   std::array<double, kLanes> stall_by_lane{};  // that time by the lane of the operation it waited for
+  double exposed = 0;                          // communication at work while the compute lane was idle
   std::map<OpKind, double> busy_by_kind;       // of the lanes that do one operation at a time: all but the disk's
   uint64_t compute_ops = 0, compute_waits = 0;  // operations of the compute lane; those it stood idle before (0.1 ms or more)
   ExecutorStats& operator+=(const ExecutorStats& other);

@@ -20,6 +20,7 @@ ExecutorStats& ExecutorStats::operator+=(const ExecutorStats& other) {
   }
   for (const auto& [kind, seconds] : other.busy_by_kind) busy_by_kind[kind] += seconds;
   compute_stall += other.compute_stall;
+  exposed += other.exposed;
   compute_ops += other.compute_ops;
   compute_waits += other.compute_waits;
   return *this;
@@ -32,6 +33,8 @@ ExecutorClock::ExecutorClock(const Plan& plan, base::Trace* trace) : plan_(plan)
 void ExecutorClock::start(double now) {
   if (trace_ != nullptr) trace_offset_ = trace_->now() - executor_now();
   for (LaneState& lane : lanes_) lane = {.last_done = now};
+  pauses_.clear();
+  communication_.clear();
 }
 
 uint32_t ExecutorClock::issued(Lane lane, double now) {
@@ -68,9 +71,18 @@ double ExecutorClock::account(const Done& done, const Op& op) {
   if (const double stall = begin - state.last_done; lane == Lane::compute && stall > 0) {
     stats_.compute_stall += stall;
     stats_.stall_by_lane[static_cast<size_t>(done.cause)] += stall;
+    if (!plan_.order[static_cast<size_t>(Lane::comm)].empty()) add_exposed({state.last_done, begin}, pauses_, communication_);
   }
+  if (lane == Lane::comm) add_exposed({begin, done.end}, communication_, pauses_);
   state.last_done = std::max(state.last_done, done.end);
   return begin;
+}
+
+// Intervals of a kind come in the order of time and do not overlap, so one that ends before the last of the other kind is done with.
+void ExecutorClock::add_exposed(const Interval& fresh, std::deque<Interval>& own, std::deque<Interval>& other) {
+  for (const Interval& i : other) stats_.exposed += std::max(0.0, std::min(i.end, fresh.end) - std::max(i.begin, fresh.begin));
+  own.push_back(fresh);
+  while (!other.empty() && other.front().end <= fresh.end) other.pop_front();
 }
 
 void ExecutorClock::done(const Done& done) {

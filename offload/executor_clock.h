@@ -2,6 +2,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -41,11 +42,17 @@ class ExecutorClock {
     std::vector<bool> rows_taken;  // disk lanes: operations overlap, each needs a row of its own
   };
   double account(const Done& done, const Op& op);  // returns when the operation began to work
+  struct Interval {
+    double begin, end;
+  };
+  // Adds what a pause of compute, or a time of communication at work, has in common with those of the other kind.
+  void add_exposed(const Interval& fresh, std::deque<Interval>& own, std::deque<Interval>& other);
 
   const Plan& plan_;
   base::Trace* const trace_;
   double trace_offset_ = 0;  // trace time - executor_now()
   std::array<LaneState, kLanes> lanes_;
+  std::deque<Interval> pauses_, communication_;  // that one of the other kind may still meet
   std::mutex mutex_;  // guards stats_
   ExecutorStats stats_;
 };

@@ -110,6 +110,7 @@ struct Op {
   std::vector<Dep> deps;
   std::vector<Use> uses;   // acquisitions first; at most one use of a ring (but for the gate)
   uint8_t acquires = 0;    // uses[0 .. acquires) are acquired by this operation
+  uint8_t collectives = 0; // comm lane: that it is made of, one after the other
 };
 
 struct RingInfo {

@@ -19,6 +19,7 @@ void PlanBuilder::gather(uint32_t b, int32_t slot, Visit kind, Visited& visited)
   op(i).visit = kind;
   op(i).block = static_cast<int32_t>(b);
   op(i).bytes = (of_others(b, true) + of_others(b, false)) * weight_bytes(layout_.schema());
+  op(i).collectives = (block(b).trainable > 0 ? 1 : 0) + (block(b).frozen > 0 ? 1 : 0);
   for (const auto& [on, periods] : visited.after) depend(i, static_cast<int32_t>(on), periods);
   if (b == 0) depend(i, gate_, 1);
   const std::optional<Use> shard = visited.slot;
@@ -33,6 +34,7 @@ void PlanBuilder::gather_updated(uint32_t b, int32_t slot, Visited& visited) {
   op(i).visit = Visit::forward;
   op(i).block = static_cast<int32_t>(b);
   op(i).bytes = of_others(b, true) * weight_bytes(layout_.schema());
+  op(i).collectives = 1;
   for (const auto& [on, periods] : visited.after) depend(i, static_cast<int32_t>(on), periods);
   depend(i, gate_, 1);
   visited.after = {{i, 0}};
@@ -44,7 +46,11 @@ Use PlanBuilder::reduce(uint32_t b, int32_t slot, uint32_t& last, const Use& gra
   op(i).block = static_cast<int32_t>(b);
   op(i).tied_part = tied_part;
   op(i).bytes = (layout_.world() - 1) * block(b).shard(true, options_.rank).count * wire_bytes_;
-  if (options_.zero_stage == 0) op(i).bytes += of_others(b, true) * wire_bytes_;  // the sums of the other shards come back
+  op(i).collectives = 1;
+  if (options_.zero_stage == 0) {  // the sums of the other shards come back
+    op(i).bytes += of_others(b, true) * wire_bytes_;
+    op(i).collectives = 2;
+  }
   depend(i, static_cast<int32_t>(last), 0);
   const Use made = acquire(i, big(b) ? Ring::wire_big : Ring::wire_layer);
   use(i, gradient);

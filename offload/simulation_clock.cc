@@ -16,7 +16,14 @@ uint32_t SimulationClock::take_row(LaneState& lane) {
   return row;
 }
 
+void SimulationClock::count_exposed(double now) {
+  if (lanes_[static_cast<size_t>(Lane::comm)].at_work > 0 && lanes_[static_cast<size_t>(Lane::compute)].at_work == 0)
+    totals_.exposed += now - counted_;
+  counted_ = now;
+}
+
 void SimulationClock::start_work(Lane lane, double now) {
+  count_exposed(now);
   LaneState& state = lanes_[static_cast<size_t>(lane)];
   if (state.at_work++ == 0) state.since = now;
 }
@@ -61,6 +68,7 @@ void SimulationClock::done(uint32_t op, uint64_t period, double now) {
   const Lane lane = plan_.ops[op].lane;
   LaneState& state = lanes_[static_cast<size_t>(lane)];
   const Times& t = times(op, period);
+  count_exposed(now);
   if (is_disk_lane(lane)) state.rows_taken[t.row] = false;
   if (--state.at_work == 0) state.busy += now - state.since;
   if (lane == Lane::compute) compute_end_ = now;

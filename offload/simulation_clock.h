@@ -30,6 +30,7 @@ class SimulationClock {
     double at = 0;
     std::array<double, kLanes> busy{}, stall_by_lane{}, stall_by_cause{};
     double compute_stall = 0;
+    double exposed = 0;  // communication at work while compute was not
   };
   Totals totals(double now) const;
   std::vector<OpSpan> take_spans() { return std::move(spans_); }
@@ -50,6 +51,7 @@ class SimulationClock {
   Times& times(uint32_t op, uint64_t period) { return times_[period % kPeriods][op]; }
   const Times& times(uint32_t op, uint64_t period) const { return times_[period % kPeriods][op]; }
   void start_work(Lane lane, double now);
+  void count_exposed(double now);  // up to now; before the compute or the comm lane starts or ends work
   void add_stall(uint64_t period, double from, double to, OpId by);
   uint32_t take_row(LaneState& lane);
 
@@ -58,6 +60,7 @@ class SimulationClock {
   std::array<std::vector<Times>, kPeriods> times_;
   std::array<LaneState, kLanes> lanes_;
   double compute_end_ = 0;  // of the last operation of the compute lane
+  double counted_ = 0;      // exposed communication is counted up to here
   Totals totals_;
   std::vector<OpSpan> spans_;
 };

@@ -31,7 +31,7 @@ double latency(const Machine& machine, const Op& op) {
     case Lane::d2h:
       return machine.copy_latency;
     case Lane::comm:
-      return machine.net_latency;
+      return op.collectives * machine.net_latency;
     case Lane::compute:
       return 0;
     case Lane::update:
@@ -328,6 +328,7 @@ Simulation Simulator::result() {
   s.first_seconds = ends_[0].at;
   s.step_seconds = std::max(per_period(&SimulationClock::Totals::at), bound());
   s.compute_stall = per_period(&SimulationClock::Totals::compute_stall);
+  s.exposed = per_period(&SimulationClock::Totals::exposed);
   by_lane(&SimulationClock::Totals::busy, s.busy);
   by_lane(&SimulationClock::Totals::stall_by_lane, s.stall_by_lane);
   by_lane(&SimulationClock::Totals::stall_by_cause, s.stall_by_cause);

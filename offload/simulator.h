@@ -44,6 +44,7 @@ struct Simulation {
   std::array<double, kLanes> busy{};
   std::array<uint64_t, kLanes> bytes{};
   double compute_stall = 0;
+  double exposed = 0;  // of communication: seconds at work while compute stood still
   // The stall by lane of the operation that was waited for, as ExecutorStats counts it; and by what was
   // really at work at each moment of it, followed back from operation to operation (a CopyIn that waits for a
   // read is the read's fault).

@@ -406,6 +406,29 @@ TEST(Executor, StallsOfComputeAreCountedByCause) {
   EXPECT_EQ(machine.executor.take_stats().compute_stall, 0);
 }
 
+// Communication of 60 ms: 20 beside a computation, then 40 while the next one waits for it.
+TEST(Executor, CountsCommunicationThatNothingHides) {
+  Plan plan = empty_plan();
+  const uint32_t start = add(plan, Lane::h2d);
+  const uint32_t beside = add(plan, Lane::compute, {{start, 0}});
+  const uint32_t gather = add(plan, Lane::comm, {{start, 0}});
+  const uint32_t after = add(plan, Lane::compute, {{gather, 0}, {beside, 0}});
+  const uint32_t hidden = add(plan, Lane::comm, {{gather, 0}});
+  order_plan(plan);
+  FakeHandlers handlers(plan, {.periods = 1, .jitter_us = 0});
+  handlers.at_work = [&](const OpId& id) {
+    const int ms = id.second == beside ? 20 : id.second == gather ? 60 : id.second == after ? 60 : id.second == hidden ? 30 : 0;
+    std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+  };
+  Machine machine(plan, handlers);
+  machine.executor.run(0);
+  const ExecutorStats stats = machine.executor.take_stats();
+  EXPECT_GE(stats.busy[static_cast<size_t>(Lane::comm)], 0.085);
+  EXPECT_GE(stats.exposed, 0.025);
+  EXPECT_LE(stats.exposed, stats.busy[static_cast<size_t>(Lane::comm)] - 0.025);
+  EXPECT_LE(stats.exposed, stats.compute_stall);
+}
+
 TEST(Executor, FiftyThousandOperationsAreCheap) {
   Plan plan = empty_plan();
   std::vector<Dep> all;

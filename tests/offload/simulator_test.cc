@@ -160,6 +160,58 @@ TEST(Simulator, StallsAddUpAndNameWhatIsSlow) {
   }
 }
 
+PlanOptions ram_options() {
+  PlanOptions o;
+  o.placement = Placement::forward;
+  o.weights = o.state = Tier::cpu;
+  o.commit = o.write_weights = o.write_state = false;
+  return o;
+}
+
+// Everything but the network and the computation takes no time.
+Machine network_machine(double net, double latency) {
+  Machine m = round_machine();
+  m.h2d = m.d2h = m.dram = 1e15;
+  m.adam = 1e14;
+  m.net = net;
+  m.net_latency = latency;
+  return m;
+}
+
+// One rank of two whose computation is as nothing: all of the communication shows. And where it is long, next to nothing does.
+TEST(Simulator, CountsCommunicationThatNothingHides) {
+  const Layout layout(model_of(kSmallTile, 16 * kSmallTile, kSmallTile, 12), Schema::bf16, kSmallTile, 2);
+  const Plan plan = build_train_plan(layout, ram_options());
+  const Machine m = network_machine(1e9, 0);
+  const double bytes = [&] {
+    double sum = 0;
+    for (uint32_t i : plan.order[at(Lane::comm)]) sum += static_cast<double>(plan.ops[i].bytes);
+    return sum;
+  }();
+  const Simulation bare = simulate(plan, m, flops_of_seconds(m, 1e-9));
+  EXPECT_NEAR(bare.busy[at(Lane::comm)], bytes / m.net, 1e-6);
+  EXPECT_GT(bare.exposed, .99 * bare.busy[at(Lane::comm)]);
+  const Simulation covered = simulate(plan, m, flops_of_seconds(m, .01));
+  EXPECT_NEAR(covered.busy[at(Lane::comm)], bytes / m.net, 1e-6);
+  EXPECT_LT(covered.exposed, .2 * covered.busy[at(Lane::comm)]);
+}
+
+// As the emulated network has it: once a collective, and stage 0 reduces with two.
+TEST(Simulator, ACollectiveTakesTheLatencyOfTheNetworkOnce) {
+  const Layout layout(model_of(kSmallTile, kSmallTile, kSmallTile, 3), Schema::bf16, kSmallTile, 2);
+  for (const uint32_t stage : {0u, 3u}) {
+    PlanOptions o = ram_options();
+    o.zero_stage = stage;
+    const Machine m = network_machine(1e15, 1e-3);
+    const Plan plan = build_train_plan(layout, o);
+    size_t collectives = 0;
+    for (uint32_t i : plan.order[at(Lane::comm)]) collectives += plan.ops[i].kind == OpKind::reduce && stage == 0 ? 2 : 1;
+    const Simulation s = simulate(plan, m, flops_of_seconds(m, 1e-9));
+    EXPECT_GE(s.step_seconds, 1e-3 * static_cast<double>(collectives) * .99) << "stage " << stage;
+    EXPECT_LE(s.step_seconds, 1e-3 * static_cast<double>(collectives) * 1.05) << "stage " << stage;
+  }
+}
+
 TEST(Simulator, CountsBytesOfAPeriod) {
   const Plan plan = small_plan(Placement::none);
   const Machine m = round_machine();
