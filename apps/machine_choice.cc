@@ -136,6 +136,7 @@ Machine with_emulated_rates(Machine m, const configs::MachineOptions& options) {
   set(m.h2d, links.h2d, false);
   set(m.d2h, links.d2h, false);
   set(m.net, links.net, false);
+  set(m.net_latency, links.net_latency, false);
   if (h2d > 0) m.h2d_cores *= std::min(1.0, m.h2d / h2d);
   if (d2h > 0) m.d2h_cores *= std::min(1.0, m.d2h / d2h);
   set(m.compute, options.compute, false);

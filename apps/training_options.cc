@@ -39,7 +39,8 @@ engine::RuntimeOptions runtime_options(const configs::RunConfig& c) {
   runtime.queue.block_size = c.aio.block_size;
   runtime.queue.depth = c.aio.queue_depth;
   const configs::LinkOptions& links = c.machine.links;
-  runtime.links = {links.h2d.value_or(0), links.d2h.value_or(0), links.disk_read.value_or(0), links.disk_write.value_or(0)};
+  runtime.links = {links.h2d.value_or(0), links.d2h.value_or(0),  links.disk_read.value_or(0), links.disk_write.value_or(0),
+                   links.net.value_or(0), links.net_latency.value_or(0)};
   return runtime;
 }
 

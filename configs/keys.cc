@@ -195,6 +195,8 @@ void add_machine(Table& t) {
   t.add("machine.links.h2d", link, FIELD(machine.links.h2d), "emulated: copies to the device");
   t.add("machine.links.d2h", link, FIELD(machine.links.d2h), "emulated: copies from the device");
   t.add("machine.links.net", link, FIELD(machine.links.net), "emulated: what a rank receives from the others");
+  t.add("machine.links.net_latency", maybe(number({0, 60})), FIELD(machine.links.net_latency),
+        "emulated: seconds of a collective between ranks before its bytes flow");
   t.add("machine.links.disk_read", link, FIELD(machine.links.disk_read), "emulated: disk reads");
   t.add("machine.links.disk_write", link, FIELD(machine.links.disk_write), "emulated: disk writes");
   t.add("machine.compute", maybe(rate("FLOP/s")), FIELD(machine.compute), "emulated: computation; timing only: nothing is computed, nothing is committed");

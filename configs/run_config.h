@@ -112,13 +112,14 @@ struct MemoryOptions {  // bytes; unset: "auto", what is free less a margin
 
 struct LinkOptions {  // emulated, bytes per second; unset: the machine's own
   std::optional<double> h2d, d2h, disk_read, disk_write, net;
+  std::optional<double> net_latency;  // seconds
 };
 
 struct MachineOptions {
   std::optional<DeviceType> device;         // unset: choose_device decides
   std::optional<uint32_t> compute_threads;  // unset: choose_compute_threads decides
   LinkOptions links;
-  std::optional<double> compute;            // FLOP per second; planning only for now
+  std::optional<double> compute;            // FLOP per second; timing only
 };
 
 struct PoolOptions {  // tiles; unset: default of the plan builder, capped at what the model has; state: or what is best

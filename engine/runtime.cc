@@ -1,6 +1,9 @@
 #include "engine/runtime.h"
 
+#include <utility>
+
 #include "base/arena.h"
+#include "base/error.h"
 #include "gpu/cuda_device.h"
 #include "gpu/emulated_device.h"
 #include "io/throttled_queue.h"
@@ -23,7 +26,18 @@ uint64_t host_limit(const RuntimeOptions& options) {
   return options.host_memory != 0 ? options.host_memory : automatic_memory();
 }
 
+void check_links(const Links& links) {
+  const std::pair<const char*, double> emulated[] = {{"h2d", links.h2d}, {"d2h", links.d2h}, {"net", links.net}, {"net_latency", links.net_latency}};
+  for (const auto& [name, value] : emulated)
+    if (value > 0)
+      base::fail(base::ErrorKind::config,
+                 "machine.links.{} slows the links of the emulated device, and this run is on a GPU, whose copies and collectives nothing here "
+                 "can slow down: leave it out, or set machine.device to \"cpu\"",
+                 name);
+}
+
 std::unique_ptr<gpu::Device> make_device(const RuntimeOptions& options) {
+  if (options.device == gpu::DeviceKind::cuda) check_links(options.links);
   if (options.device == gpu::DeviceKind::cuda)
     return gpu::make_cuda_device(
         {.memory = options.device_memory, .index = options.device_index, .deterministic = options.deterministic, .poison = options.poison});

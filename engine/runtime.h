@@ -12,9 +12,10 @@
 
 namespace sluice::engine {
 
-// Emulated: bytes per second; 0: as the machine has it.
+// Emulated: bytes per second; 0: as the machine has it. Those of the disk slow any run, the others need the emulated device.
 struct Links {
   double h2d = 0, d2h = 0, disk_read = 0, disk_write = 0;
+  double net = 0, net_latency = 0;  // what a rank receives from the others; seconds of a collective before that (trainer.cc)
 };
 
 struct RuntimeOptions {

@@ -32,7 +32,7 @@ RuntimeOptions connected(const TrainerOptions& o) {
   if (!o.connect) return runtime;
   const offload::Layout layout(describe(read_hf_config(o.model.path), o.model), o.model.schema, o.model.tile, o.model.world);
   runtime.connect = [&o, staging = comm_staging(o, layout)](gpu::Device& device) {
-    return o.connect({.device = &device, .staging = staging});
+    return o.connect({.device = &device, .staging = staging, .rate = o.runtime.links.net, .latency = o.runtime.links.net_latency});
   };
   return runtime;
 }

@@ -33,6 +33,7 @@ void Comm::all_gather(gpu::Stream& stream, const std::byte* shard, std::byte* wh
   ++counters_.gathers;
   counters_.gather_sent += own * static_cast<uint64_t>(world() - 1);
   counters_.gather_received += received;
+  if (own + received > 0) begin(stream);
   if (even && gather_even(stream, shard, place(0), own)) return;
   if (own > 0 && shard != place(rank())) stream.copy(place(rank()), shard, own);
   std::vector<Parcel> parcels;
@@ -51,6 +52,7 @@ void Comm::reduce_scatter(gpu::Stream& stream, const std::byte* whole, std::byte
   uint64_t largest = 0;
   for (const Part& p : parts) largest = std::max(largest, p.count);
   ++counters_.reductions;
+  if (world() > 1 && largest > 0) begin(stream);
   for (uint64_t done = 0; done < largest; done += piece) {
     const auto piece_of = [&](int rank) { return part(rank).count > done ? std::min(piece, part(rank).count - done) : 0; };
     const uint64_t count = piece_of(rank());

@@ -30,7 +30,9 @@ struct Part {
 struct CommOptions {
   gpu::Device* device = nullptr;     // outlives the Comm. Contributions of the other ranks are staged in its memory
   uint64_t staging = 1 << 20;        // bytes of each other rank that a reduction works on at a time
-  double rate = 0, latency = 0;      // emulated network: bytes per second each way, seconds per collective; 0: as it is
+  // Emulated network: bytes per second each way, and seconds of a collective before its bytes flow, once all ranks have come to it.
+  // 0: as it is.
+  double rate = 0, latency = 0;
 };
 
 // Device memory that a Comm takes, for the memory table.
@@ -83,6 +85,8 @@ class Comm {
   CommStats stats() const;  // since the start; from any thread
 
  protected:
+  // Before the exchanges of a collective that moves anything.
+  virtual void begin(gpu::Stream&) {}
   // All parcels at once, at most one for each other rank, in stream order. Both ends of a pair have one, or neither.
   virtual void exchange(gpu::Stream& stream, std::vector<Parcel> parcels) = 0;
   // The same for a gather whose parts lie one behind the other and are equally large; for implementations that have something better.

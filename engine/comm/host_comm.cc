@@ -22,30 +22,58 @@ class HostComm final : public Comm {
   std::string describe() const override { return fmt::format("{} ranks over {}", world(), transport_->describe()); }
 
  private:
+  bool emulates() const { return options().rate > 0 || options().latency > 0; }
+
+  void begin(gpu::Stream& stream) override {
+    if (emulates()) stream.enqueue([this] { meet(); });
+  }
+
   void exchange(gpu::Stream& stream, std::vector<Parcel> parcels) override {
     stream.enqueue([this, parcels = std::move(parcels)] { run(parcels); });
   }
 
+  // No byte flows before both ends are there, so the emulated network's time must not pass while a rank waits for another one.
+  void meet() {
+    const auto start = Clock::now();
+    std::vector<std::byte> theirs(static_cast<size_t>(world()));
+    const std::byte ours{};
+    std::vector<Parcel> greetings;
+    for (int r = 0; r < world(); ++r)
+      if (r != rank()) greetings.push_back({r, &ours, 1, &theirs[static_cast<size_t>(r)], 1});
+    move(greetings);
+    due_ = Clock::now() + duration(options().latency);
+    add_seconds(Seconds(Clock::now() - start).count());
+  }
+
   void run(const std::vector<Parcel>& parcels) {
     const auto start = Clock::now();
+    move(parcels);
+    if (emulates()) {
+      due_ += transfer_time(parcels);
+      std::this_thread::sleep_until(due_);
+    }
+    add_seconds(Seconds(Clock::now() - start).count());
+  }
+
+  void move(const std::vector<Parcel>& parcels) {
     try {
       transport_->exchange(parcels);
     } catch (const base::Error& error) {
       if (error.kind() != base::ErrorKind::peer) control().fail(error.kind(), error.what());
       throw;
     }
-    if (options().rate > 0 || options().latency > 0) std::this_thread::sleep_until(start + emulated_time(parcels));
-    add_seconds(Seconds(Clock::now() - start).count());
   }
 
   // Of a rank's own link, which carries both directions at once.
-  Clock::duration emulated_time(const std::vector<Parcel>& parcels) const {
+  Clock::duration transfer_time(const std::vector<Parcel>& parcels) const {
     uint64_t sent = 0, received = 0;
     for (const Parcel& p : parcels) sent += p.send_bytes, received += p.receive_bytes;
-    const double transfer = options().rate > 0 ? static_cast<double>(std::max(sent, received)) / options().rate : 0;
-    return std::chrono::duration_cast<Clock::duration>(Seconds(options().latency + transfer));
+    return duration(options().rate > 0 ? static_cast<double>(std::max(sent, received)) / options().rate : 0);
   }
 
+  static Clock::duration duration(double seconds) { return std::chrono::duration_cast<Clock::duration>(Seconds(seconds)); }
+
+  Clock::time_point due_;  // when the emulated network is done with the collective so far; on the stream
   const std::unique_ptr<Transport> transport_;
 };
 

@@ -75,6 +75,29 @@ TEST_F(PlanTest, ABigModelIsPlannedInAMoment) {
   EXPECT_LT(seconds(after) - seconds(before), 4);
 }
 
+// Two ranks on a network where computation is the longer in the forward and in the backward. What shows is what the step boundary waits for: the
+// embedding's gradient, and the gathers of the embedding and the first layer.
+TEST_F(PlanTest, CommunicationHidesBehindLongerComputation) {
+  write_all(at("ranks.json"), R"({"model": {"sizes": "Llama-3.1-8B"}, "data": {"sequence_length": 2048}, "gradient_accumulation_steps": 8,
+      "train_micro_batch_size_per_gpu": 4, "execution": {"overlap": "forward"}, "memory": {"gpu": "200GiB", "host": "400GiB"}})");
+  for (const char* stage : {"1", "2", "3"}) {
+    const auto planned = [&](double net) {
+      const ProgramResult r = plan("ranks.json",
+                                   {std::string("zero_optimization.stage=") + stage, "zero_optimization.offload_param.device=\"none\"",
+                                    "zero_optimization.offload_optimizer.device=\"cpu\"", "machine.links.net=" + std::to_string(net / 1e6) + "MB/s"},
+                                   {"--machine", "a100-40g", "--world", "2", "--json"});
+      EXPECT_EQ(r.status, 0) << r.err;
+      return json::parse(r.out);
+    };
+    const json bounds = planned(1e9).at("bounds");
+    const json p = planned(1e9 * 2 * bounds.at("net").get<double>() / bounds.at("compute").get<double>());
+    EXPECT_EQ(p.at("bottleneck"), "compute");
+    const json& communication = p.at("communication");
+    EXPECT_NEAR(2 * communication.at("seconds").get<double>() / bounds.at("compute").get<double>(), 1, .01) << "stage " << stage;
+    EXPECT_GE(communication.at("hidden").get<double>(), .9) << "stage " << stage;
+  }
+}
+
 TEST_F(PlanTest, ATrillionParametersPlanWithoutOverflow) {
   write_all(
       at("trillion.json"),

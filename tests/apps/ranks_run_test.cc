@@ -71,6 +71,23 @@ TEST_F(RanksRun, SeveralRanksTrainWhatOneTrains) {
   EXPECT_EQ(steps, 4u);
 }
 
+// No faster than the emulated network, whose time the lines of the steps tell.
+TEST_F(RanksRun, ExchangeAtTheRateOfTheEmulatedNetwork) {
+  const std::string told = succeed(ranks(2, {"steps=4", "machine.links.net=4MB/s", "machine.links.net_latency=1e-3"}));
+  EXPECT_THAT(told, HasSubstr("% hidden"));
+  std::ifstream in(at("run/metrics.jsonl"));
+  double bytes = 0, seconds = 0;
+  for (std::string line; std::getline(in, line);) {
+    const auto step = nlohmann::json::parse(line);
+    if (!step.contains("communication")) continue;
+    bytes += step.at("bytes").at("net").get<double>();
+    seconds += step.at("communication").at("seconds").get<double>();
+    EXPECT_GE(step.at("communication").at("hidden").get<double>(), 0);
+  }
+  EXPECT_GT(bytes, 0);
+  EXPECT_GE(seconds, bytes / 4e6);
+}
+
 TEST_F(RanksRun, OneThatIsKilledEndsTheRunWhichGoesOnWithOthers) {
   for (const int victim : {0, 1}) {
     std::filesystem::remove_all(at("run"));

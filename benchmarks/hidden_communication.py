@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""How much of the communication between two ranks hides behind computation, by ZeRO stage, on an emulated network; measured beside predicted.
+
+    hidden_communication.py [--out DIR]     default: benchmarks/results (hidden_communication.md)
+
+Timing only (machine.compute): every byte is copied, exchanged (at machine.links.net) and updated, computations take their time and compute
+nothing. Computation is so much longer than communication as the column says. Two shapes: one whose embedding is as small a part as
+that of an 8B model, and GPT-2 124M, whose embedding (a third) is gathered when nothing else can be computed. Needs build/release/sluice
+and quiet cores.
+"""
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tools"))
+SLUICE = str(ROOT / "build/release/sluice")
+SMALL = {"hidden_size": 768, "intermediate_size": 2048, "num_hidden_layers": 12, "num_attention_heads": 12, "num_key_value_heads": 4, "head_dim": 64,
+         "vocab_size": 8192, "tie_word_embeddings": True, "max_position_embeddings": 1024}
+SHAPES = {"82M, embedding 8 %": ("llama", json.dumps(SMALL), 8192), "GPT-2 124M": ("gpt2", "GPT-2-124M", 50257)}
+CASES = [("1", 1, "none", "cpu"), ("2", 2, "none", "cpu"), ("3", 3, "none", "cpu"), ("3 + cpu", 3, "cpu", "cpu")]
+RATIOS = [1.25, 2.5]  # of computation to communication. A forward is a quarter of the computation, and in stages 1 and 2 half of the communication
+NET = 100e6
+
+
+def run(words, **more):
+    done = subprocess.run([SLUICE, *map(str, words)], cwd=ROOT, capture_output=True, text=True, **more)
+    if done.returncode != 0:
+        sys.exit(done.stderr)
+    return done
+
+
+def make_inputs(folder, family, sizes, vocabulary):
+    from token_file import Writer, tokenizer_hash
+    model = folder / "model"
+    run(["init", model, "--family", family, "--sizes", sizes, "--tokenizer", ROOT / "build/test_models/tokenizer"])
+    writer = Writer(folder / "train.tokens", vocabulary, tokenizer_hash(model))
+    generator = np.random.default_rng(1)
+    for _ in range(64):
+        writer.add(generator.integers(0, vocabulary, 512))
+    writer.finish()
+    config = folder / "config.json"
+    config.write_text(json.dumps({
+        "model": {"path": str(model)}, "data": {"train": str(folder / "train.tokens"), "sequence_length": 256}, "steps": 6,
+        "train_micro_batch_size_per_gpu": 2, "optimizer": {"params": {"lr": 1e-5}}, "memory": {"gpu": "3GiB", "host": "2GiB"},
+        "execution": {"overlap": "forward", "optimizer_threads": 1}, "run": {"dir": str(folder / "run")},
+        "machine": {"device": "cpu", "compute_threads": 1, "links": {"net": f"{NET / 1e6}MB/s"}}}))
+    return config
+
+
+def settings(stage, weights, state, compute):
+    keys = {"zero_optimization.stage": stage, "zero_optimization.offload_param.device": weights, "zero_optimization.offload_optimizer.device": state,
+            "machine.compute": f"{compute / 1e9:.6f}GFLOP/s"}
+    return [word for key, value in keys.items() for word in ("--set", f"{key}={json.dumps(value)}")]
+
+
+def plan(config, cache, *case):
+    """The machine is measured once."""
+    done = run(["plan", config, "--world", 2, "--json", *settings(*case)], env={**os.environ, "XDG_CACHE_HOME": str(cache)})
+    return json.loads(done.stdout)
+
+
+def measured(config, folder, *case):
+    shutil.rmtree(folder / "run", ignore_errors=True)
+    run(["train", config, "--nproc", 2, *settings(*case)])
+    steps = [line for line in map(json.loads, open(folder / "run/metrics.jsonl")) if "communication" in line][2:]
+    shutil.rmtree(folder / "run", ignore_errors=True)
+    middle = {key: statistics.median(step["communication"][key] for step in steps) for key in ("seconds", "hidden")}
+    return middle, statistics.median(step["step_seconds"] for step in steps)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    arguments = parser.parse_args()
+    table = ["| model | stage | compute / communication | hidden, predicted | hidden, measured | communication s, predicted | measured | step s, predicted | measured |",
+             "|" + "---|" * 9]
+    folder = Path(tempfile.mkdtemp(prefix="hidden-communication-"))
+    try:
+        for shape, inputs in SHAPES.items():
+            shutil.rmtree(folder / "model", ignore_errors=True)
+            config = make_inputs(folder, *inputs)
+            for label, *case in CASES:
+                bounds = plan(config, folder / "cache", *case, 1e11)["bounds"]
+                for ratio in RATIOS:
+                    compute = 1e11 * bounds["compute"] / (ratio * bounds["net"])
+                    document = plan(config, folder / "cache", *case, compute)
+                    communication, seconds = measured(config, folder, *case, compute)
+                    expected = document["communication"]
+                    table.append(f"| {shape} | {label} | {ratio} | {100 * expected['hidden']:.0f} % | {100 * communication['hidden']:.0f} % | "
+                                 f"{expected['seconds']:.2f} | {communication['seconds']:.2f} | {document['step_seconds']:.2f} | {seconds:.2f} |")
+                    print(table[-1], flush=True)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    (arguments.out / "hidden_communication.md").write_text(
+        "# Communication hidden behind computation\n\n`benchmarks/hidden_communication.py`: two ranks on 2 cores, network of "
+        f"{NET / 1e6:.0f} MB/s, timing only, overlap forward.\n\"Hidden\": the share of the time in collectives during which the device computes.\n\n"
+        + "\n".join(table) + "\n")
+
+
+if __name__ == "__main__":
+    main()
