@@ -10,8 +10,8 @@
 #include <string_view>
 
 #include "base/bf16.h"
+#include "base/fp16.h"
 #include "base/hash.h"
-#include "engine/half.h"
 
 namespace sluice::engine {
 namespace {
@@ -202,7 +202,7 @@ void HfReader::read(const std::string& name, uint64_t first, uint64_t count, flo
     for (uint64_t i = 0; i < n; ++i) {
       uint16_t bits;
       std::memcpy(&bits, bytes + 2 * i, 2);
-      out[before + i] = half ? half_to_float(bits) : base::bf16_to_float(bits);
+      out[before + i] = half ? base::fp16_to_float(bits) : base::bf16_to_float(bits);
     }
   });
 }

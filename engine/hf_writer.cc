@@ -10,9 +10,9 @@
 #include <string_view>
 
 #include "base/bf16.h"
+#include "base/fp16.h"
 #include "base/units.h"
 #include "engine/config_text.h"
-#include "engine/half.h"
 
 namespace sluice::engine {
 namespace {
@@ -221,7 +221,7 @@ void HfWriter::write_tensor(PlainFile& out, const TensorEntry& tensor, const Pro
     } else {
       const bool half = tensor.dtype == "F16";
       for (size_t i = 0; i < piece.size(); ++i)
-        narrow[i] = half ? float_to_half(piece[i]) : base::split(piece[i]).hi;
+        narrow[i] = half ? base::float_to_fp16(piece[i]) : base::split(piece[i]).hi;
       out.append(narrow.data(), piece.size() * 2);
     }
     report(piece.size() * (tensor.dtype == "F32" ? 4 : 2));

@@ -2,7 +2,6 @@
 
 #include <random>
 
-#include "engine/half.h"
 #include "tests/engine/files_util.h"
 
 namespace sluice::engine {
@@ -206,27 +205,6 @@ TEST(Safetensors, SurvivesMutations) {
     }
   }
   EXPECT_GT(accepted, 0);
-}
-
-TEST(Half, AgreesWithTheFormat) {
-  EXPECT_EQ(half_to_float(0x3c00), 1.0f);
-  EXPECT_EQ(half_to_float(0xc000), -2.0f);
-  EXPECT_EQ(half_to_float(0x7bff), 65504.0f);
-  EXPECT_EQ(half_to_float(0x0001), 0x1p-24f);
-  EXPECT_EQ(half_to_float(0x7c00), std::numeric_limits<float>::infinity());
-  EXPECT_EQ(float_to_half(65519.0f), 0x7bff);
-  EXPECT_EQ(float_to_half(65520.0f), 0x7c00);
-  EXPECT_EQ(float_to_half(1e9f), 0x7c00);
-  EXPECT_EQ(float_to_half(0x1p-25f), 0x0000);  // tie, to even
-  EXPECT_EQ(float_to_half(0x1.8p-24f), 0x0002);
-  EXPECT_EQ(float_to_half(1.0f + 0x1p-11f), 0x3c00);
-  EXPECT_EQ(float_to_half(1.0f + 0x3p-11f), 0x3c02);
-  for (uint32_t bits = 0; bits < 65536; ++bits) {
-    const float value = half_to_float(static_cast<uint16_t>(bits));
-    if (value == value) {
-      EXPECT_EQ(float_to_half(value), bits);
-    }
-  }
 }
 
 }  // namespace
