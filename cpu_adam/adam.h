@@ -12,7 +12,7 @@ namespace sluice::cpu_adam {
 // Leaf: the unit of norms and checksums, on a grid that starts at the tile's first element.
 inline constexpr size_t kLeaf = 65536;
 
-enum class GradType { bf16, fp32 };
+enum class GradType { bf16, fp16, fp32 };
 struct Gradient {
   const void* data = nullptr;  // null: absent
   GradType type = GradType::bf16;
@@ -42,20 +42,22 @@ struct GroupSpan {
 };
 
 // fp32 master = hi (bf16) + lo (16-bit remainder), see base/bf16.h; or a plain fp32 array p (then hi and lo
-// are null).
+// are null). Beside p there may be its rounded copy for fp16 compute, which is only written.
 struct TileState {
   uint16_t* hi = nullptr;
   int16_t* lo = nullptr;
   float* p = nullptr;
   float* m = nullptr;
   float* v = nullptr;
+  uint16_t* half = nullptr;  // p to the nearest fp16, ties to even; infinite from 65520 on
 };
 
 // XXH3-64 of each field's elements of a leaf (gaps included, padding beyond `count` not), filled by update:
 // [leaf]. Fields that the format lacks stay empty.
 struct LeafHashes {
-  std::vector<uint64_t> weights;  // hi or p
+  std::vector<uint64_t> weights;  // what the forward reads: hi; p without half; half
   std::vector<uint64_t> lo, m, v;
+  std::vector<uint64_t> p;  // beside half
 };
 
 struct TileUpdate {

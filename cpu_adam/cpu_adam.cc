@@ -45,10 +45,10 @@ size_t leaf_count(size_t count) {
 
 void check(const TileUpdate& tile) {
   const TileState& s = tile.state;
-  const bool split = s.hi != nullptr && s.lo != nullptr && s.p == nullptr;
+  const bool split = s.hi != nullptr && s.lo != nullptr && s.p == nullptr && s.half == nullptr;
   const bool fp32 = s.hi == nullptr && s.lo == nullptr && s.p != nullptr;
   SLUICE_CHECK(tile.count == 0 || ((split || fp32) && s.m != nullptr && s.v != nullptr),
-               "tile state: hi and lo, or p; and m, v");
+               "tile state: hi and lo, or p with or without half; and m, v");
   SLUICE_CHECK(tile.spans.empty() || tile.grad.data != nullptr, "tile without a gradient");
   uint64_t end = 0;
   for (const GroupSpan& span : tile.spans) {
@@ -64,19 +64,25 @@ void resize(LeafHashes* hashes, const TileUpdate& tile) {
   const size_t leaves = leaf_count(tile.count);
   hashes->weights.resize(leaves);
   hashes->lo.resize(tile.state.lo == nullptr ? 0 : leaves);
+  hashes->p.resize(tile.state.half == nullptr ? 0 : leaves);
   hashes->m.resize(leaves);
   hashes->v.resize(leaves);
 }
 
-// Right after the leaf's update: its 768 KiB are still in L2.
+// Right after the leaf's update: its 768 KiB (fp16: 896 KiB) are still in L2.
 void hash_leaf(const TileUpdate& tile, size_t leaf, size_t count) {
   const TileState s = advance(tile.state, leaf * kLeaf);
+  const auto hash = [count](const auto* field) { return hash_elements(field, count * sizeof(*field)); };
   LeafHashes& out = *tile.hashes;
-  out.weights[leaf] =
-      s.p != nullptr ? hash_elements(s.p, count * sizeof(*s.p)) : hash_elements(s.hi, count * sizeof(*s.hi));
-  if (s.lo != nullptr) out.lo[leaf] = hash_elements(s.lo, count * sizeof(*s.lo));
-  out.m[leaf] = hash_elements(s.m, count * sizeof(*s.m));
-  out.v[leaf] = hash_elements(s.v, count * sizeof(*s.v));
+  if (s.half != nullptr) {
+    out.weights[leaf] = hash(s.half);
+    out.p[leaf] = hash(s.p);
+  } else {
+    out.weights[leaf] = s.p != nullptr ? hash(s.p) : hash(s.hi);
+  }
+  if (s.lo != nullptr) out.lo[leaf] = hash(s.lo);
+  out.m[leaf] = hash(s.m);
+  out.v[leaf] = hash(s.v);
 }
 
 void update_leaf(const Kernels& kernels, const TileUpdate& tile, size_t leaf) {

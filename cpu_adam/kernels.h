@@ -3,7 +3,8 @@
 // All tables give the same bits. What makes that hold:
 //   - every sum of a product is one explicit fused multiply-add, in the same order everywhere;
 //   - square root and division are exact (correctly rounded), never approximations;
-//   - bf16 and split conversions are integer operations (Highway's DemoteTo to bf16 truncates);
+//   - bf16 and split conversions are integer operations (Highway's DemoteTo to bf16 truncates); those of fp16 are the
+//     processor's, which round to nearest even;
 //   - a NaN is stored as 0x7FC00000, because which payload survives an operation depends on operand order;
 //   - the caller has set MXCSR: round to nearest, no flushing of subnormals.
 #pragma once
@@ -40,7 +41,7 @@ const Kernels* avx2_kernels();
 const Kernels* avx512_kernels();
 
 inline size_t element_bytes(GradType type) {
-  return type == GradType::bf16 ? 2 : 4;
+  return type == GradType::fp32 ? 4 : 2;
 }
 
 // The same arrays from element `offset` on; absent ones stay absent.
@@ -50,7 +51,7 @@ inline Gradient advance(const Gradient& grad, size_t offset) {
 }
 inline TileState advance(const TileState& state, size_t offset) {
   const auto at = [offset](auto* field) { return field == nullptr ? nullptr : field + offset; };
-  return {at(state.hi), at(state.lo), at(state.p), at(state.m), at(state.v)};
+  return {at(state.hi), at(state.lo), at(state.p), at(state.m), at(state.v), at(state.half)};
 }
 
 // Second half of the leaf norm: pairs at distance 32, 16, ..., 1. Overwrites the lanes.
@@ -86,7 +87,8 @@ class PaddedRun {
   }
   Run get() {
     const bool split = tail_.state.p == nullptr;
-    return {.state = {split ? hi_ : nullptr, split ? lo_ : nullptr, split ? nullptr : p_, m_, v_},
+    return {.state = {split ? hi_ : nullptr, split ? lo_ : nullptr, split ? nullptr : p_, m_, v_,
+                      tail_.state.half == nullptr ? nullptr : half_},
             .grad = grad_.get(),
             .grad2 = grad2_.get(),
             .grad_scale = tail_.grad_scale,
@@ -109,6 +111,7 @@ class PaddedRun {
     }
     copy(tail_.state.m, m_);
     copy(tail_.state.v, v_);
+    if (tail_.state.half != nullptr) copy(tail_.state.half, half_);
   }
 
   const Run tail_;
@@ -118,6 +121,7 @@ class PaddedRun {
   alignas(64) float v_[kElements] = {};
   alignas(64) uint16_t hi_[kElements] = {};
   alignas(64) int16_t lo_[kElements] = {};
+  alignas(64) uint16_t half_[kElements] = {};
 };
 
 }  // namespace sluice::cpu_adam

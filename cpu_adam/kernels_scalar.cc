@@ -2,6 +2,7 @@
 #include <bit>
 
 #include "base/bf16.h"
+#include "base/fp16.h"
 #include "cpu_adam/kernels.h"
 
 namespace sluice::cpu_adam {
@@ -9,6 +10,7 @@ namespace {
 
 float load(const Gradient& grad, size_t i) {
   if (grad.type == GradType::bf16) return base::bf16_to_float(static_cast<const uint16_t*>(grad.data)[i]);
+  if (grad.type == GradType::fp16) return base::fp16_to_float(static_cast<const uint16_t*>(grad.data)[i]);
   return static_cast<const float*>(grad.data)[i];
 }
 
@@ -36,6 +38,7 @@ void adam(const Run& run) {
     s.v[i] = canonical(v);
     if (s.p != nullptr) {
       s.p[i] = canonical(p);
+      if (s.half != nullptr) s.half[i] = base::float_to_fp16(s.p[i]);
     } else {
       const base::SplitFloat parts = base::split(p);
       s.hi[i] = parts.hi;

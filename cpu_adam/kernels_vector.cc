@@ -19,6 +19,7 @@ constexpr hn::RebindToUnsigned<decltype(kF32)> kU32;
 constexpr hn::RebindToSigned<decltype(kF32)> kI32;
 constexpr hn::Rebind<uint16_t, decltype(kF32)> kU16;
 constexpr hn::Rebind<int16_t, decltype(kF32)> kI16;
+constexpr hn::Rebind<hwy::float16_t, decltype(kF32)> kF16;
 constexpr hn::ScalableTag<double> kF64;
 constexpr size_t kVector = hn::MaxLanes(kF32);
 constexpr size_t kVector64 = hn::MaxLanes(kF64);
@@ -34,6 +35,16 @@ struct Bf16Source {
     const hn::RebindToUnsigned<D> wide;
     const hn::Rebind<uint16_t, D> narrow;
     return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(wide, hn::LoadU(narrow, data + i))));
+  }
+};
+struct Fp16Source {
+  const uint16_t* data;
+  explicit Fp16Source(const Gradient& grad) : data(static_cast<const uint16_t*>(grad.data)) {}
+  template <class D>
+  HWY_INLINE hn::Vec<D> Load(D d, size_t i) const {
+    const hn::Rebind<uint16_t, D> narrow;
+    const hn::Rebind<hwy::float16_t, D> half;
+    return hn::PromoteTo(d, hn::BitCast(half, hn::LoadU(narrow, data + i)));
   }
 };
 struct Fp32Source {
@@ -60,11 +71,14 @@ HWY_INLINE auto WithSecond(const First& first, const Gradient& grad2, const Args
   if (grad2.data == nullptr) return Kernel::Call(first, args...);
   if (grad2.type == GradType::bf16)
     return Kernel::Call(SumSource<First, Bf16Source>{first, Bf16Source(grad2)}, args...);
+  if (grad2.type == GradType::fp16)
+    return Kernel::Call(SumSource<First, Fp16Source>{first, Fp16Source(grad2)}, args...);
   return Kernel::Call(SumSource<First, Fp32Source>{first, Fp32Source(grad2)}, args...);
 }
 template <class Kernel, class... Args>
 HWY_INLINE auto WithSource(const Gradient& grad, const Gradient& grad2, const Args&... args) {
   if (grad.type == GradType::bf16) return WithSecond<Kernel>(Bf16Source(grad), grad2, args...);
+  if (grad.type == GradType::fp16) return WithSecond<Kernel>(Fp16Source(grad), grad2, args...);
   return WithSecond<Kernel>(Fp32Source(grad), grad2, args...);
 }
 
@@ -87,7 +101,13 @@ HWY_INLINE void StoreSplit(F32 canonical, uint16_t* hi, int16_t* lo) {
   hn::StoreU(hn::DemoteTo(kI16, low), kI16, lo);
 }
 
-template <bool kSplit>
+HWY_INLINE void StoreHalf(F32 canonical, uint16_t* half) {
+  hn::StoreU(hn::BitCast(kU16, hn::DemoteTo(kF16, canonical)), kU16, half);
+}
+
+enum class Master { split, fp32, fp32_and_half };
+
+template <Master kMaster>
 struct AdamKernel {
   // run.count is a multiple of kVector.
   template <class Source>
@@ -104,7 +124,7 @@ struct AdamKernel {
     for (size_t i = 0; i < run.count; i += kVector) {
       auto g = hn::Mul(source.Load(kF32, i), scale);
       F32 p;
-      if constexpr (kSplit) {
+      if constexpr (kMaster == Master::split) {
         p = LoadJoined(s.hi + i, s.lo + i);
       } else {
         p = hn::LoadU(kF32, s.p + i);
@@ -116,18 +136,20 @@ struct AdamKernel {
       p = Canonical(hn::NegMulAdd(step_size, hn::Div(m, denominator), hn::Mul(p, decay)));
       hn::StoreU(Canonical(m), kF32, s.m + i);
       hn::StoreU(Canonical(v), kF32, s.v + i);
-      if constexpr (kSplit) {
+      if constexpr (kMaster == Master::split) {
         StoreSplit(p, s.hi + i, s.lo + i);
       } else {
         hn::StoreU(p, kF32, s.p + i);
+        if constexpr (kMaster == Master::fp32_and_half) StoreHalf(p, s.half + i);
       }
     }
   }
 };
 
 void AdamVectors(const Run& run) {
-  if (run.state.p == nullptr) return WithSource<AdamKernel<true>>(run.grad, run.grad2, run);
-  return WithSource<AdamKernel<false>>(run.grad, run.grad2, run);
+  if (run.state.p == nullptr) return WithSource<AdamKernel<Master::split>>(run.grad, run.grad2, run);
+  if (run.state.half != nullptr) return WithSource<AdamKernel<Master::fp32_and_half>>(run.grad, run.grad2, run);
+  return WithSource<AdamKernel<Master::fp32>>(run.grad, run.grad2, run);
 }
 
 void Adam(const Run& run) {

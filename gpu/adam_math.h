@@ -27,11 +27,13 @@ struct WireGradient {
   WireType type = WireType::bf16;
 };
 
-// Consecutive elements of one group. Device memory; the master is hi and lo, or p (the others are null).
+// Consecutive elements of one group. Device memory; the master is hi and lo, or p (the others are null). half may be null: p
+// rounded to fp16, only written.
 struct AdamRun {
   uint16_t* hi = nullptr;
   int16_t* lo = nullptr;
   float* p = nullptr;
+  uint16_t* half = nullptr;
   float* m = nullptr;
   float* v = nullptr;
   WireGradient grad;
@@ -90,6 +92,7 @@ SLUICE_HOST_DEVICE void adam_element(const AdamRun& run, size_t i) {
   run.v[i] = canonical(v);
   if (run.p != nullptr) {
     run.p[i] = p;
+    if (run.half != nullptr) run.half[i] = to_half(p);
   } else {
     const uint32_t bits = to_bits(p);
     run.hi[i] = static_cast<uint16_t>((bits + 0x8000u) >> 16);

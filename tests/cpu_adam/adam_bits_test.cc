@@ -19,10 +19,11 @@ void expect_equal_targets(const TileCase& c) {
     LeafHashes hashes;
     CpuAdam({.threads = 1, .target = target}).update(data.update(&hashes));
     ASSERT_TRUE(data.same_bits(reference))
-        << name(target) << " count " << c.count << " shift " << c.shift << " split " << c.split << " raw "
+        << name(target) << " count " << c.count << " shift " << c.shift << " split " << c.split << " half " << c.half << " raw "
         << c.raw_bits << " second " << c.grad2.has_value();
     ASSERT_EQ(hashes.weights, reference_hashes.weights);
     ASSERT_EQ(hashes.lo, reference_hashes.lo);
+    ASSERT_EQ(hashes.p, reference_hashes.p);
     ASSERT_EQ(hashes.m, reference_hashes.m);
     ASSERT_EQ(hashes.v, reference_hashes.v);
   }
@@ -32,6 +33,7 @@ struct Kind {
   bool split;
   GradType grad;
   std::optional<GradType> grad2;
+  bool half = false;
 };
 const Kind kKinds[] = {
     {true, GradType::bf16, {}},
@@ -42,6 +44,11 @@ const Kind kKinds[] = {
     {false, GradType::fp32, {}},
     {false, GradType::bf16, GradType::fp32},
     {false, GradType::fp32, GradType::fp32},
+    {false, GradType::fp16, {}, true},
+    {false, GradType::fp32, {}, true},
+    {false, GradType::fp16, GradType::fp16, true},
+    {true, GradType::fp16, GradType::fp32},
+    {true, GradType::bf16, GradType::fp16},
 };
 
 TEST(AdamBits, TargetsAgreeAtEveryShortLengthAndAlignment) {
@@ -51,6 +58,7 @@ TEST(AdamBits, TargetsAgreeAtEveryShortLengthAndAlignment) {
         expect_equal_targets({.count = count,
                               .shift = shift,
                               .split = kind.split,
+                              .half = kind.half,
                               .grad = kind.grad,
                               .grad2 = kind.grad2,
                               .seed = count + 1});
@@ -71,6 +79,7 @@ TEST(AdamBits, TargetsAgreeOnArbitraryBitPatterns) {
   for (const Kind& kind : kKinds) {
     expect_equal_targets({.count = 20011,
                           .split = kind.split,
+                          .half = kind.half,
                           .grad = kind.grad,
                           .grad2 = kind.grad2,
                           .raw_bits = true,
@@ -123,9 +132,9 @@ TEST(AdamBits, CallsFromSeveralThreadsDoNotMeet) {
 }
 
 TEST(AdamBits, LeafHashesAreXxh3OfTheUpdatedElements) {
-  for (bool split : {true, false}) {
+  for (const auto& [split, half] : {std::pair{true, false}, {false, false}, {false, true}}) {
     const TileCase c{
-        .count = 2 * kLeaf + 1000, .split = split, .spans = {{128, 1000, 0}, {kLeaf + 7, kLeaf, 0}}};
+        .count = 2 * kLeaf + 1000, .split = split, .half = half, .spans = {{128, 1000, 0}, {kLeaf + 7, kLeaf, 0}}};
     TileData data(c);
     LeafHashes hashes;
     CpuAdam({.threads = 2}).update(data.update(&hashes));
@@ -140,7 +149,8 @@ TEST(AdamBits, LeafHashesAreXxh3OfTheUpdatedElements) {
       expect(hashes.weights, data.hi);
       expect(hashes.lo, data.lo);
     } else {
-      expect(hashes.weights, data.p);
+      if (half) expect(hashes.p, data.p);
+      half ? expect(hashes.weights, data.half) : expect(hashes.weights, data.p);
       EXPECT_TRUE(hashes.lo.empty());
     }
     expect(hashes.m, data.m);
@@ -162,6 +172,19 @@ TEST(AdamBits, Fp32AndSplitStateHoldTheSameMaster) {
     ASSERT_EQ(std::bit_cast<uint32_t>(split.master(i)), std::bit_cast<uint32_t>(plain.p[i])) << i;
   EXPECT_TRUE(split.m.same_bits(plain.m));
   EXPECT_TRUE(split.v.same_bits(plain.v));
+}
+
+// The copy has no part in the update, and is the master rounded once.
+TEST(AdamBits, TheHalfIsTheRoundedMaster) {
+  TileCase c{.count = 10007, .split = false, .half = true, .raw_bits = true, .seed = 3};
+  TileData with(c);
+  c.half = false;
+  TileData without(c);
+  const CpuAdam adam({.threads = 1});
+  adam.update(with.update());
+  adam.update(without.update());
+  EXPECT_TRUE(with.p.same_bits(without.p) && with.m.same_bits(without.m) && with.v.same_bits(without.v));
+  for (size_t i = 0; i < c.count; ++i) ASSERT_EQ(with.half[i], base::float_to_fp16(with.p[i])) << i;
 }
 
 TEST(AdamBits, TheSecondGradientIsAddedInFp32) {

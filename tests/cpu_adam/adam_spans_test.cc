@@ -80,7 +80,7 @@ class EdgeOfMemory {
 };
 
 TEST(AdamSpans, NothingBeyondASpanIsRead) {
-  EdgeOfMemory hi, lo, p, m, v, grad, grad2;
+  EdgeOfMemory hi, lo, p, m, v, half, grad, grad2;
   const std::vector<StepGroup> groups = two_groups();
   for (Target target : all_targets()) {
     const CpuAdam adam({.threads = 1, .target = target});
@@ -88,7 +88,7 @@ TEST(AdamSpans, NothingBeyondASpanIsRead) {
       for (size_t n = 1; n <= 130; ++n) {
         const std::vector<GroupSpan> spans{{0, n, 0}};
         const Gradient first{grad.place<uint16_t>(n, at_end), GradType::bf16},
-            second{grad2.place<float>(n, at_end), GradType::fp32};
+            second{grad2.place<float>(n, at_end), GradType::fp32}, same_as_fp16{first.data, GradType::fp16};
         float* const mm = m.place<float>(n, at_end);
         float* const vv = v.place<float>(n, at_end);
         uint16_t* const hh = hi.place<uint16_t>(n, at_end);
@@ -104,6 +104,11 @@ TEST(AdamSpans, NothingBeyondASpanIsRead) {
                      .count = n,
                      .grad = second,
                      .grad2 = first,
+                     .spans = spans,
+                     .groups = groups});
+        adam.update({.state = {nullptr, nullptr, pp, mm, vv, half.place<uint16_t>(n, at_end)},
+                     .count = n,
+                     .grad = same_as_fp16,
                      .spans = spans,
                      .groups = groups});
         double sum = -1;
@@ -132,6 +137,9 @@ TEST(AdamSpans, BadSpansAreRefusedBeforeAnythingIsWritten) {
   TileUpdate both = data.update();
   both.state.p = data.m.data();
   EXPECT_THROW(adam.update(both), base::Error);
+  TileUpdate half_of_split = data.update();
+  half_of_split.state.half = data.hi.data();
+  EXPECT_THROW(adam.update(half_of_split), base::Error);
   TileUpdate no_gradient = data.update();
   no_gradient.grad = {};
   EXPECT_THROW(adam.update(no_gradient), base::Error);

@@ -15,7 +15,7 @@ std::vector<double> norms(const CpuAdam& adam, TileData& data) {
 
 TEST(LeafNorm, IsAccurate) {
   for (const auto& [grad, grad2] :
-       {std::pair{GradType::bf16, std::optional<GradType>()}, {GradType::fp32, GradType::bf16}}) {
+       {std::pair{GradType::bf16, std::optional<GradType>()}, {GradType::fp16, {}}, {GradType::fp32, GradType::bf16}}) {
     TileData data({.count = 2 * kLeaf + 333, .grad = grad, .grad2 = grad2});
     const std::vector<double> sums = norms(CpuAdam({.threads = 1}), data);
     ASSERT_EQ(sums.size(), 3u);
@@ -55,9 +55,9 @@ void expect_equal_everywhere(TileCase c) {
 
 TEST(LeafNorm, BitsDependNeitherOnTargetNorThreadsNorAlignment) {
   for (size_t count : {0, 1, 15, 63, 64, 65, 1000})
-    for (GradType grad : {GradType::bf16, GradType::fp32})
-      for (const auto& grad2 :
-           {std::optional<GradType>(), std::optional(GradType::bf16), std::optional(GradType::fp32)})
+    for (GradType grad : {GradType::bf16, GradType::fp16, GradType::fp32})
+      for (const auto& grad2 : {std::optional<GradType>(), std::optional(GradType::bf16), std::optional(GradType::fp16),
+                                std::optional(GradType::fp32)})
         expect_equal_everywhere({.count = count, .grad = grad, .grad2 = grad2});
   expect_equal_everywhere({.count = kLeaf});
   expect_equal_everywhere({.count = 3 * kLeaf + 77, .grad2 = GradType::fp32});

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/bf16.h"
+#include "base/fp16.h"
 #include "cpu_adam/adam.h"
 
 namespace sluice::cpu_adam {
@@ -52,6 +53,7 @@ struct TileCase {
   size_t count = 0;
   size_t shift = 0;  // misalignment of all arrays, in elements
   bool split = true;
+  bool half = false;  // with !split: an fp16 copy of the master beside it
   GradType grad = GradType::bf16;
   std::optional<GradType> grad2;
   bool raw_bits = false;  // any bit pattern, NaN and infinity included, instead of plausible values
@@ -86,13 +88,14 @@ class TileData {
       }
     } else {
       p = master;
+      if (c.half) half = Guarded<uint16_t>(c.count, c.shift);
     }
     fill_gradient(c.grad, grad16, grad32);
     if (c.grad2) fill_gradient(*c.grad2, second16, second32);
   }
 
   TileUpdate update(LeafHashes* hashes = nullptr) {
-    return {.state = {hi.data(), lo.data(), p.data(), m.data(), v.data()},
+    return {.state = {hi.data(), lo.data(), p.data(), m.data(), v.data(), half.data()},
             .count = case_.count,
             .grad = gradient(case_.grad, grad16, grad32),
             .grad2 = case_.grad2 ? gradient(*case_.grad2, second16, second32) : Gradient{},
@@ -105,7 +108,7 @@ class TileData {
   float master(size_t i) { return case_.split ? base::join(hi[i], lo[i]) : p[i]; }
   float gradient_sum(size_t i) {
     const auto load = [i](GradType type, auto& g16, auto& g32) {
-      return type == GradType::bf16 ? base::bf16_to_float(g16[i]) : g32[i];
+      return type == GradType::bf16 ? base::bf16_to_float(g16[i]) : type == GradType::fp16 ? base::fp16_to_float(g16[i]) : g32[i];
     };
     const float g = load(case_.grad, grad16, grad32);
     return case_.grad2 ? g + load(*case_.grad2, second16, second32) : g;
@@ -114,7 +117,7 @@ class TileData {
   // State and gradients, guards and gaps included.
   bool same_bits(const TileData& o) const {
     return hi.same_bits(o.hi) && lo.same_bits(o.lo) && p.same_bits(o.p) && m.same_bits(o.m) &&
-           v.same_bits(o.v) && grad16.same_bits(o.grad16) && grad32.same_bits(o.grad32) &&
+           v.same_bits(o.v) && half.same_bits(o.half) && grad16.same_bits(o.grad16) && grad32.same_bits(o.grad32) &&
            second16.same_bits(o.second16) && second32.same_bits(o.second32);
   }
 
@@ -125,6 +128,7 @@ class TileData {
   Guarded<uint16_t> hi;
   Guarded<int16_t> lo;
   Guarded<float> p, m, v;
+  Guarded<uint16_t> half;
   Guarded<uint16_t> grad16, second16;
   Guarded<float> grad32, second32;
 
@@ -134,17 +138,17 @@ class TileData {
     return scale * std::normal_distribution<float>()(random_);
   }
   void fill_gradient(GradType type, Guarded<uint16_t>& g16, Guarded<float>& g32) {
-    if (type == GradType::bf16) {
+    if (type != GradType::fp32) {
       g16 = Guarded<uint16_t>(case_.count, case_.shift);
-      for (size_t i = 0; i < case_.count; ++i)
-        g16[i] = case_.raw_bits ? static_cast<uint16_t>(random_()) : base::float_to_bf16(value(1e-2f));
+      const auto narrow = type == GradType::bf16 ? base::float_to_bf16 : base::float_to_fp16;
+      for (size_t i = 0; i < case_.count; ++i) g16[i] = case_.raw_bits ? static_cast<uint16_t>(random_()) : narrow(value(1e-2f));
     } else {
       g32 = Guarded<float>(case_.count, case_.shift);
       for (size_t i = 0; i < case_.count; ++i) g32[i] = value(1e-2f);
     }
   }
   static Gradient gradient(GradType type, Guarded<uint16_t>& g16, Guarded<float>& g32) {
-    if (type == GradType::bf16) return {g16.data(), type};
+    if (type != GradType::fp32) return {g16.data(), type};
     return {g32.data(), type};
   }
 

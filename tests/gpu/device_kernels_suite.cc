@@ -27,37 +27,41 @@ struct Field {
   std::unique_ptr<DeviceBuffer> buffer;
 };
 
-void compare_adam(Device& device, Stream& stream, size_t count, bool split, bool tied, bool raw, WireType type) {
-  RandomState random(count, split, tied, raw, type);
-  Field<uint16_t> hi(device, random.hi);
+void compare_adam(Device& device, Stream& stream, size_t count, Master master, bool tied, bool raw, WireType type) {
+  const bool split = master == Master::split, halves = master == Master::fp32_and_half;
+  RandomState random(count, master, tied, raw, type);
+  Field<uint16_t> hi(device, random.hi), half(device, random.half);
   Field<int16_t> lo(device, random.lo);
   Field<float> p(device, random.p), m(device, random.m), v(device, random.v);
   Field<std::byte> grad(device, random.grad), grad2(device, random.grad2);
-  hi.send(stream), lo.send(stream), p.send(stream), m.send(stream), v.send(stream), grad.send(stream), grad2.send(stream);
+  hi.send(stream), lo.send(stream), p.send(stream), m.send(stream), v.send(stream), half.send(stream), grad.send(stream), grad2.send(stream);
   AdamRun run = random.run();  // on the host arrays
   run.hi = split ? hi.expected.data() : nullptr, run.lo = split ? lo.expected.data() : nullptr;
   run.p = split ? nullptr : p.expected.data(), run.m = m.expected.data(), run.v = v.expected.data();
+  run.half = halves ? half.expected.data() : nullptr;
   run.grad.first = grad.expected.data(), run.grad.second = tied ? grad2.expected.data() : nullptr;
   adam(run);
   run.hi = split ? hi.device() : nullptr, run.lo = split ? lo.device() : nullptr;
   run.p = split ? nullptr : p.device(), run.m = m.device(), run.v = v.device();
+  run.half = halves ? half.device() : nullptr;
   run.grad.first = grad.device(), run.grad.second = tied ? grad2.device() : nullptr;
   stream.adam(run);
-  hi.fetch(stream), lo.fetch(stream), p.fetch(stream), m.fetch(stream), v.fetch(stream);
+  hi.fetch(stream), lo.fetch(stream), p.fetch(stream), m.fetch(stream), v.fetch(stream), half.fetch(stream);
   stream.synchronize();
-  EXPECT_TRUE(hi.same() && lo.same() && p.same() && m.same() && v.same())
-      << count << " elements, split " << split << ", tied " << tied << ", raw " << raw;
+  EXPECT_TRUE(hi.same() && lo.same() && p.same() && m.same() && v.same() && half.same())
+      << count << " elements, master " << static_cast<int>(master) << ", tied " << tied << ", raw " << raw;
 }
 
 TEST_P(DeviceSuite, AdamHasTheBitsOfItsCpuTwin) {
   const auto device = make();
   const auto stream = device->create_stream("s");
-  for (const bool split : {true, false})
+  for (const Master master : {Master::split, Master::fp32, Master::fp32_and_half})
     for (const bool tied : {false, true})
       for (const bool raw : {false, true}) {
-        compare_adam(*device, *stream, 1, split, tied, raw, WireType::bf16);
-        compare_adam(*device, *stream, 100003, split, tied, raw, WireType::bf16);
-        compare_adam(*device, *stream, 70001, split, tied, raw, WireType::fp32);
+        compare_adam(*device, *stream, 1, master, tied, raw, WireType::bf16);
+        compare_adam(*device, *stream, 100003, master, tied, raw, WireType::bf16);
+        compare_adam(*device, *stream, 50021, master, tied, raw, WireType::fp16);
+        compare_adam(*device, *stream, 70001, master, tied, raw, WireType::fp32);
       }
 }
 
@@ -65,9 +69,9 @@ TEST_P(DeviceSuite, LeafNormsHaveTheBitsOfTheirCpuTwin) {
   const auto device = make();
   const auto stream = device->create_stream("s");
   for (const size_t count : {size_t{1}, size_t{63}, size_t{65}, kLeafElements, kLeafElements + 1, 5 * kLeafElements + 777})
-    for (const WireType type : {WireType::bf16, WireType::fp32})
+    for (const WireType type : {WireType::bf16, WireType::fp16, WireType::fp32})
       for (const bool tied : {false, true}) {
-        RandomState random(count, true, tied, false, type);
+        RandomState random(count, Master::split, tied, false, type);
         const size_t leaves = (count + kLeafElements - 1) / kLeafElements;
         Field<std::byte> grad(*device, random.grad), grad2(*device, random.grad2);
         Field<double> sums(*device, std::vector<double>(leaves, -1));

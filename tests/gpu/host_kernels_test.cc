@@ -14,7 +14,9 @@ namespace sluice::gpu {
 namespace {
 
 cpu_adam::Gradient on_cpu(const void* data, WireType type) {
-  return {data, type == WireType::bf16 ? cpu_adam::GradType::bf16 : cpu_adam::GradType::fp32};
+  return {data, type == WireType::bf16   ? cpu_adam::GradType::bf16
+                : type == WireType::fp16 ? cpu_adam::GradType::fp16
+                                         : cpu_adam::GradType::fp32};
 }
 
 cpu_adam::StepGroup on_cpu(const AdamFactors& f) {
@@ -31,18 +33,19 @@ T* data_or_null(std::vector<T>& values) {
   return values.empty() ? nullptr : values.data();
 }
 
-void compare_adam(const cpu_adam::CpuAdam& reference, bool split, bool tied, bool raw, WireType type) {
-  RandomState ours(70001, split, tied, raw, type), theirs(70001, split, tied, raw, type);
+void compare_adam(const cpu_adam::CpuAdam& reference, Master master, bool tied, bool raw, WireType type) {
+  RandomState ours(70001, master, tied, raw, type), theirs(70001, master, tied, raw, type);
   AdamRun run = ours.run();
   run.hi = data_or_null(ours.hi), run.lo = data_or_null(ours.lo), run.p = data_or_null(ours.p);
-  run.m = ours.m.data(), run.v = ours.v.data();
+  run.m = ours.m.data(), run.v = ours.v.data(), run.half = data_or_null(ours.half);
   run.grad.first = ours.grad.data(), run.grad.second = data_or_null(ours.grad2);
   adam(run);
 
   const std::vector<cpu_adam::StepGroup> groups = {on_cpu(run.factors)};
   const std::vector<cpu_adam::GroupSpan> spans = {{0, theirs.count, 0}};
   cpu_adam::TileUpdate tile;
-  tile.state = {data_or_null(theirs.hi), data_or_null(theirs.lo), data_or_null(theirs.p), theirs.m.data(), theirs.v.data()};
+  tile.state = {data_or_null(theirs.hi), data_or_null(theirs.lo), data_or_null(theirs.p), theirs.m.data(), theirs.v.data(),
+                data_or_null(theirs.half)};
   tile.count = theirs.count;
   tile.grad = on_cpu(theirs.grad.data(), type);
   if (tied) tile.grad2 = on_cpu(theirs.grad2.data(), type);
@@ -51,16 +54,16 @@ void compare_adam(const cpu_adam::CpuAdam& reference, bool split, bool tied, boo
   tile.groups = groups;
   reference.update(tile);
   EXPECT_TRUE(same_bits(ours.hi, theirs.hi) && same_bits(ours.lo, theirs.lo) && same_bits(ours.p, theirs.p) &&
-              same_bits(ours.m, theirs.m) && same_bits(ours.v, theirs.v))
-      << "split " << split << ", tied " << tied << ", raw " << raw << ", " << wire_bytes(type) << " bytes";
+              same_bits(ours.m, theirs.m) && same_bits(ours.v, theirs.v) && same_bits(ours.half, theirs.half))
+      << "master " << static_cast<int>(master) << ", tied " << tied << ", raw " << raw << ", " << wire_bytes(type) << " bytes";
 }
 
 TEST(HostKernels, AdamHasTheBitsOfCpuAdam) {
   const cpu_adam::CpuAdam reference({.threads = 1, .target = cpu_adam::Target::best});
-  for (const bool split : {true, false})
+  for (const Master master : {Master::split, Master::fp32, Master::fp32_and_half})
     for (const bool tied : {false, true})
       for (const bool raw : {false, true})
-        for (const WireType type : {WireType::bf16, WireType::fp32}) compare_adam(reference, split, tied, raw, type);
+        for (const WireType type : {WireType::bf16, WireType::fp16, WireType::fp32}) compare_adam(reference, master, tied, raw, type);
 }
 
 TEST(HostKernels, LeafNormsHaveTheBitsOfCpuAdam) {
@@ -68,8 +71,8 @@ TEST(HostKernels, LeafNormsHaveTheBitsOfCpuAdam) {
   const cpu_adam::CpuAdam reference({.threads = 1, .target = cpu_adam::Target::best});
   for (const size_t count : {size_t{1}, size_t{100}, 3 * kLeafElements + 12345})
     for (const bool raw : {false, true})
-      for (const WireType type : {WireType::bf16, WireType::fp32}) {
-        RandomState state(count, true, true, raw, type);
+      for (const WireType type : {WireType::bf16, WireType::fp16, WireType::fp32}) {
+        RandomState state(count, Master::split, true, raw, type);
         const size_t leaves = (count + kLeafElements - 1) / kLeafElements;
         std::vector<double> ours(leaves), theirs(leaves);
         leaf_norms(ours.data(), {state.grad.data(), state.grad2.data(), type}, count);
@@ -83,6 +86,7 @@ TEST(HostKernels, ConversionsAreThoseOfBase) {
     const auto bits = static_cast<uint32_t>(wide);
     const auto value = std::bit_cast<float>(bits);
     ASSERT_EQ(math::to_bf16(value), base::float_to_bf16(value)) << bits;
+    ASSERT_EQ(math::to_half(value), base::float_to_fp16(value)) << bits;
     const auto hi = static_cast<uint16_t>(bits >> 16);
     const auto lo = static_cast<int16_t>(bits & 0xffff);
     ASSERT_EQ(math::to_bits(math::join(hi, lo)), std::bit_cast<uint32_t>(base::join(hi, lo))) << bits;

@@ -7,18 +7,21 @@
 #include <vector>
 
 #include "base/bf16.h"
+#include "base/fp16.h"
 #include "gpu/adam_math.h"
 
 namespace sluice::gpu {
 
+enum class Master { split, fp32, fp32_and_half };
+
 // raw: any bit pattern, NaN and infinity included, instead of plausible values. Arrays that a variant lacks are empty.
 struct RandomState {
-  RandomState(size_t count_, bool split, bool tied, bool raw, WireType type_) : count(count_), type(type_), random_(count_ + raw) {
+  RandomState(size_t count_, Master kind, bool tied, bool raw, WireType type_) : count(count_), type(type_), random_(count_ + raw) {
     m = values(raw, 1e-3f), v = values(raw, 1e-5f);
     if (!raw)
       for (float& x : v) x = std::abs(x);
     const std::vector<float> master = values(raw, 0.02f);
-    if (split) {
+    if (kind == Master::split) {
       for (const float x : master) {
         const base::SplitFloat parts = base::split(x);
         hi.push_back(parts.hi);
@@ -27,6 +30,7 @@ struct RandomState {
     } else {
       p = master;
     }
+    if (kind == Master::fp32_and_half) half.assign(count, 0x1234);
     grad = wire(values(raw, 1));
     if (tied) grad2 = wire(values(raw, 1));
   }
@@ -47,6 +51,7 @@ struct RandomState {
   std::vector<uint16_t> hi;
   std::vector<int16_t> lo;
   std::vector<float> p, m, v;
+  std::vector<uint16_t> half;
   std::vector<std::byte> grad, grad2;  // of the wire type
 
  private:
@@ -62,7 +67,7 @@ struct RandomState {
       std::memcpy(out.data(), from.data(), out.size());
     } else {
       for (size_t i = 0; i < count; ++i) {
-        const uint16_t bits = base::float_to_bf16(from[i]);
+        const uint16_t bits = type == WireType::bf16 ? base::float_to_bf16(from[i]) : base::float_to_fp16(from[i]);
         std::memcpy(out.data() + 2 * i, &bits, 2);
       }
     }
