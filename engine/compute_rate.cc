@@ -13,6 +13,7 @@
 
 #include "engine/flops.h"
 #include "engine/model.h"
+#include "engine/tensor_device.h"
 
 namespace sluice::engine {
 namespace {
@@ -73,7 +74,7 @@ class Sample {
                                   static_cast<int64_t>(o.micro_batch))),
         length_(std::min<int64_t>(kTokens, static_cast<int64_t>(o.sequence))),
         flops_{layout_, config_, static_cast<uint64_t>(rows_), static_cast<uint64_t>(length_), 0} {
-    const at::ScalarType type = o.schema == offload::Schema::bf16 ? at::kBFloat16 : at::kFloat;
+    const at::ScalarType type = compute_type(layout_);
     for (const auto& block : layout_.blocks()) weights_.push_back(weights_of(block, type));
     const at::TensorOptions longs = at::TensorOptions().dtype(at::kLong);
     batch_ = {at::randint(config_.vocab, {rows_, length_}, longs),

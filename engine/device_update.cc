@@ -7,9 +7,18 @@
 namespace sluice::engine {
 namespace {
 
+gpu::WireType wire_type(cpu_adam::GradType type) {
+  switch (type) {
+    case cpu_adam::GradType::bf16: return gpu::WireType::bf16;
+    case cpu_adam::GradType::fp16: return gpu::WireType::fp16;
+    case cpu_adam::GradType::fp32: return gpu::WireType::fp32;
+  }
+  base::fail(base::ErrorKind::bug, "unknown gradient type {}", static_cast<int>(type));
+}
+
 gpu::WireGradient wire_gradient(const cpu_adam::Gradient& grad, const cpu_adam::Gradient& grad2) {
   SLUICE_CHECK(grad2.data == nullptr || grad2.type == grad.type, "both contributions have the wire type");
-  return {grad.data, grad2.data, grad.type == cpu_adam::GradType::bf16 ? gpu::WireType::bf16 : gpu::WireType::fp32};
+  return {grad.data, grad2.data, wire_type(grad.type)};
 }
 
 gpu::AdamFactors factors_of(const cpu_adam::StepGroup& g) {
@@ -51,6 +60,7 @@ void DeviceUpdate::update(const cpu_adam::TileUpdate& tile) {
     stream_.adam({.hi = advance(tile.state.hi, span.offset),
                    .lo = advance(tile.state.lo, span.offset),
                    .p = advance(tile.state.p, span.offset),
+                   .half = advance(tile.state.half, span.offset),
                    .m = advance(tile.state.m, span.offset),
                    .v = advance(tile.state.v, span.offset),
                    .grad = {advance(grad.first, grad_bytes), advance(grad.second, grad_bytes), grad.type},

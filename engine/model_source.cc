@@ -3,10 +3,13 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/bf16.h"
 #include "base/error.h"
+#include "base/fp16.h"
 #include "engine/model.h"
+#include "engine/tile_state.h"
 
 namespace sluice::engine {
 namespace {
@@ -24,6 +27,13 @@ void check_globs(const std::vector<std::string>& globs, const char* key, const o
       base::fail(base::ErrorKind::config, "{}: \"{}\" matches no tensor of the model. Names look like {} or {}", key, glob,
                  model.blocks.at(0).tensors.at(0).name, model.blocks.at(1).tensors.at(0).name);
   }
+}
+
+uint16_t fp16_weight(float value, const std::string& tensor) {
+  const uint16_t weight = base::float_to_fp16(value);
+  if (std::isinf(base::fp16_to_float(weight)) && std::isfinite(value))
+    base::fail(base::ErrorKind::model, "{} has a value of {}, and fp16 ends at 65504: train this model in bf16 (bf16.enabled)", tensor, value);
+  return weight;
 }
 
 HfReader checked(HfReader reader) {
@@ -60,7 +70,7 @@ ModelSetup::ModelSetup(const ModelSource& source)
 ModelSetup::~ModelSetup() = default;
 
 void fill_tile(const HfReader& reader, const offload::Layout& layout, const offload::Tile& tile, std::span<std::byte> weights,
-               std::span<std::byte> lo) {
+               std::span<std::byte> master) {
   constexpr uint64_t kPiece = 1 << 16;
   std::vector<float> values(kPiece);
   for (const auto& tensor : layout.blocks()[tile.block].tensors) {
@@ -70,16 +80,15 @@ void fill_tile(const HfReader& reader, const offload::Layout& layout, const offl
     for (uint64_t at = begin; at < end; at += kPiece) {
       const uint64_t n = std::min(kPiece, end - at), to = at - tile.first;
       reader.read(tensor.name, at - tensor.offset, n, values.data());
-      if (layout.schema() == offload::Schema::fp32) {
-        std::copy_n(values.data(), n, reinterpret_cast<float*>(weights.data()) + to);
-        continue;
-      }
-      auto* hi = reinterpret_cast<uint16_t*>(weights.data()) + to;
-      auto* rest = lo.empty() ? nullptr : reinterpret_cast<int16_t*>(lo.data()) + to;
+      const cpu_adam::TileState s =
+          tile_state(layout.schema(), tile, weights.data(), master.empty() ? nullptr : master.data());
       for (uint64_t i = 0; i < n; ++i) {
-        const base::SplitFloat s = base::split(values[i]);
-        hi[i] = s.hi;
-        if (rest != nullptr) rest[i] = s.lo;
+        if (s.p != nullptr) s.p[to + i] = values[i];
+        if (s.half != nullptr) s.half[to + i] = fp16_weight(values[i], tensor.name);
+        if (s.hi == nullptr) continue;
+        const base::SplitFloat parts = base::split(values[i]);
+        s.hi[to + i] = parts.hi;
+        if (s.lo != nullptr) s.lo[to + i] = parts.lo;
       }
     }
   }

@@ -38,8 +38,9 @@ struct ModelSetup {
   std::unique_ptr<Model> model;
 };
 
-// The initial weights extent of a tile (hi or p) and, for a bf16 master, its lo; both zero-filled by the caller, lo may be empty.
+// The initial weights extent of a tile, and where the schema has them the state's lo or p (offload::master_bytes); both zero-filled
+// by the caller, `master` may be empty.
 void fill_tile(const HfReader& reader, const offload::Layout& layout, const offload::Tile& tile, std::span<std::byte> weights,
-               std::span<std::byte> lo);
+               std::span<std::byte> master);
 
 }  // namespace sluice::engine

@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "base/bf16.h"
+#include "base/fp16.h"
 #include "base/hash.h"
 #include "engine/tile_state.h"
 
@@ -56,19 +57,14 @@ void StateReader::each_tile(uint32_t block, const offload::TensorPlace& tensor, 
 void StateReader::master(uint32_t block, const offload::TensorPlace& tensor, uint64_t first, uint64_t count, float* out) {
   each_tile(block, tensor, first, count, [&](uint32_t tile, uint64_t at, uint64_t n, uint64_t done) {
     std::byte* weights = load(weights_, offload::Part::weights, tile);
-    const bool split = layout_.schema() == offload::Schema::bf16;
-    std::byte* state = split && tensor.trainable ? load(state_, offload::Part::state, tile) : nullptr;
+    const bool in_state = offload::master_bytes(layout_.schema()) > 0 && tensor.trainable;
+    std::byte* state = in_state ? load(state_, offload::Part::state, tile) : nullptr;
     const cpu_adam::TileState s = tile_state(layout_.schema(), layout_.tiles()[tile], weights, state);
-    for (uint64_t i = 0; i < n; ++i)
-      out[done + i] = !split ? s.p[at + i] : s.lo == nullptr ? base::bf16_to_float(s.hi[at + i]) : base::join(s.hi[at + i], s.lo[at + i]);
-  });
-}
-
-void StateReader::weight_bf16(uint32_t block, const offload::TensorPlace& tensor, uint64_t first, uint64_t count, uint16_t* out) {
-  each_tile(block, tensor, first, count, [&](uint32_t tile, uint64_t at, uint64_t n, uint64_t done) {
-    std::byte* weights = load(weights_, offload::Part::weights, tile);
-    const cpu_adam::TileState s = tile_state(layout_.schema(), layout_.tiles()[tile], weights, nullptr);
-    for (uint64_t i = 0; i < n; ++i) out[done + i] = s.hi != nullptr ? s.hi[at + i] : base::float_to_bf16(s.p[at + i]);
+    for (uint64_t i = at; i < at + n; ++i, ++done)
+      out[done] = s.p != nullptr      ? s.p[i]
+                  : s.half != nullptr ? base::fp16_to_float(s.half[i])
+                  : s.lo != nullptr   ? base::join(s.hi[i], s.lo[i])
+                                      : base::bf16_to_float(s.hi[i]);
   });
 }
 

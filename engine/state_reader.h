@@ -1,4 +1,4 @@
-// Reads tensors out of a store, range by range: the fp32 master, the bf16 weight, the moments.
+// Reads tensors out of a store, range by range: the fp32 master and the moments.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -17,7 +17,6 @@ class StateReader {
 
   // Elements [first, first + count) of a tensor. A frozen tensor's master is its weight; it has no moments.
   void master(uint32_t block, const offload::TensorPlace& tensor, uint64_t first, uint64_t count, float* out);
-  void weight_bf16(uint32_t block, const offload::TensorPlace& tensor, uint64_t first, uint64_t count, uint16_t* out);
   void moments(uint32_t block, const offload::TensorPlace& tensor, uint64_t first, uint64_t count, float* m, float* v);
 
  private:

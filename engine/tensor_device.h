@@ -14,7 +14,12 @@ inline c10::Device tensor_device(const gpu::Device& device) {
 }
 
 inline c10::ScalarType compute_type(const offload::Layout& layout) {
-  return layout.schema() == offload::Schema::bf16 ? c10::ScalarType::BFloat16 : c10::ScalarType::Float;
+  switch (layout.schema()) {
+    case offload::Schema::bf16: return c10::ScalarType::BFloat16;
+    case offload::Schema::fp16: return c10::ScalarType::Half;
+    case offload::Schema::fp32: return c10::ScalarType::Float;
+  }
+  return c10::ScalarType::Undefined;
 }
 
 }  // namespace sluice::engine

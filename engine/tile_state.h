@@ -7,22 +7,22 @@
 
 namespace sluice::engine {
 
-// bf16: hi | lo m v. fp32: p | m v. Either extent may be null; its fields are then null.
+// bf16: hi | lo m v. fp32: p | m v. fp16: half | p m v. Either extent may be null; its fields are then null.
 inline cpu_adam::TileState tile_state(offload::Schema schema, const offload::Tile& tile, std::byte* weights, std::byte* state) {
   cpu_adam::TileState s;
-  const bool split = schema == offload::Schema::bf16;
-  if (split) {
-    s.hi = reinterpret_cast<uint16_t*>(weights);
-  } else {
-    s.p = reinterpret_cast<float*>(weights);
+  switch (schema) {
+    case offload::Schema::bf16:
+      s.hi = reinterpret_cast<uint16_t*>(weights);
+      s.lo = reinterpret_cast<int16_t*>(state);
+      break;
+    case offload::Schema::fp16:
+      s.half = reinterpret_cast<uint16_t*>(weights);
+      s.p = reinterpret_cast<float*>(state);
+      break;
+    case offload::Schema::fp32: s.p = reinterpret_cast<float*>(weights); break;
   }
   if (state == nullptr) return s;
-  std::byte* moments = state;
-  if (split) {
-    s.lo = reinterpret_cast<int16_t*>(state);
-    moments += tile.padded * sizeof(int16_t);
-  }
-  s.m = reinterpret_cast<float*>(moments);
+  s.m = reinterpret_cast<float*>(state + tile.padded * offload::master_bytes(schema));
   s.v = s.m + tile.padded;
   return s;
 }

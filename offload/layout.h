@@ -39,10 +39,13 @@ struct ModelDesc {
   bool tied = false;  // the head uses the embedding's matrix (first tensor of block 0)
 };
 
-// Element types of the state. bf16: hi2 | lo2 m4 v4.  fp32: p4 | m4 v4.  (fp16: w2 | p4 m4 v4, later.)
-enum class Schema : uint8_t { bf16, fp32 };
-constexpr uint64_t weight_bytes(Schema s) { return s == Schema::bf16 ? 2 : 4; }
-constexpr uint64_t state_bytes(Schema s) { return s == Schema::bf16 ? 10 : 8; }
+// Element types of a weight and its state. bf16: hi2 | lo2 m4 v4.  fp32: p4 | m4 v4.  fp16: w2 | p4 m4 v4.
+enum class Schema : uint8_t { bf16, fp32, fp16 };  // the numbers are in layout hashes
+constexpr const char* to_string(Schema s) { return s == Schema::bf16 ? "bf16" : s == Schema::fp16 ? "fp16" : "fp32"; }
+constexpr uint64_t weight_bytes(Schema s) { return s == Schema::fp32 ? 4 : 2; }
+constexpr uint64_t state_bytes(Schema s) { return s == Schema::bf16 ? 10 : s == Schema::fp16 ? 12 : 8; }
+// Of the state's first field where it is a part of the master (lo, or p): it comes from the model, the moments begin as zeros.
+constexpr uint64_t master_bytes(Schema s) { return s == Schema::bf16 ? 2 : s == Schema::fp16 ? 4 : 0; }
 
 struct TensorPlace {
   std::string name;

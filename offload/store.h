@@ -64,11 +64,11 @@ class Store {
   static bool exists(const std::filesystem::path& run_dir);
 
   // CREATE. `fill` is called for every tile of this rank in order, with host buffers of the extent sizes to fill with the
-  // initial weights extent and the lo field (zero-filled before the call; m and v stay unwritten = zero; no
-  // lo in fp32); frozen tiles: weights only, into the base file. Peak memory: one tile. On any error nothing
+  // initial weights extent and the master's part of the state (lo or p, see master_bytes; zero-filled before the call; m and v
+  // stay unwritten = zero); frozen tiles: weights only, into the base file. Peak memory: one tile. On any error nothing
   // is left behind but what existed before. An existing store is Error(config); too little space Error(disk)
   // before anything is written.
-  using Fill = std::function<void(const Tile& tile, std::span<std::byte> weights, std::span<std::byte> lo)>;
+  using Fill = std::function<void(const Tile& tile, std::span<std::byte> weights, std::span<std::byte> master)>;
   static std::unique_ptr<Store> create(const StoreOptions& options, const Layout& layout,
                                        const StepMeta& meta, const Fill& fill, Ranks& ranks = single_rank());
 

@@ -63,8 +63,8 @@ struct Claim {
 void build(StoreBuilder& builder, const StoreOptions& options, const Layout& layout, const StepMeta& meta, const Store::Fill& fill,
            Ranks& ranks, Failpoints& failpoints) {
   builder.make_files();
-  builder.fill(layout.schema() == Schema::bf16 ? 2 : 0, [&](uint32_t tile, std::span<std::byte> weights, std::span<std::byte> lo) {
-    fill(layout.tiles()[tile], weights, lo);
+  builder.fill(master_bytes(layout.schema()), [&](uint32_t tile, std::span<std::byte> weights, std::span<std::byte> master) {
+    fill(layout.tiles()[tile], weights, master);
   });
   builder.publish(meta);
   ranks.on_first("naming the store", [&] {

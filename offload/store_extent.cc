@@ -16,6 +16,8 @@ static_assert(std::endian::native == std::endian::little,
 
 constexpr std::array<ExtentField, 1> kBf16Weights{{{"hi", 2}}};
 constexpr std::array<ExtentField, 3> kBf16State{{{"lo", 2}, {"m", 4}, {"v", 4}}};
+constexpr std::array<ExtentField, 1> kFp16Weights{{{"w", 2}}};
+constexpr std::array<ExtentField, 3> kFp16State{{{"p", 4}, {"m", 4}, {"v", 4}}};
 constexpr std::array<ExtentField, 1> kFp32Weights{{{"p", 4}}};
 constexpr std::array<ExtentField, 2> kFp32State{{{"m", 4}, {"v", 4}}};
 
@@ -25,6 +27,8 @@ std::span<const ExtentField> extent_fields(Schema schema, Part part) {
   switch (schema) {
     case Schema::bf16:
       return part == Part::weights ? std::span<const ExtentField>(kBf16Weights) : kBf16State;
+    case Schema::fp16:
+      return part == Part::weights ? std::span<const ExtentField>(kFp16Weights) : kFp16State;
     case Schema::fp32:
       return part == Part::weights ? std::span<const ExtentField>(kFp32Weights) : kFp32State;
   }

@@ -18,10 +18,6 @@ using nlohmann::json;
 constexpr const char* kFormat = "sluice-store";
 constexpr uint32_t kMostRanks = 1 << 16;  // more is damage
 
-const char* name_of(Schema schema) {
-  return schema == Schema::bf16 ? "bf16" : "fp32";
-}
-
 const char* name_of(BlockKind kind) {
   switch (kind) {
     case BlockKind::embedding:
@@ -162,7 +158,7 @@ json head_json(const StoredLayout& stored) {
 StoredLayout describe_layout(const Layout& layout) {
   StoredLayout stored;
   stored.layout_hash = layout.digest();
-  stored.schema = name_of(layout.schema());
+  stored.schema = to_string(layout.schema());
   stored.tile = layout.tile_elements();
   stored.world = layout.world();
   stored.tied = layout.tied();

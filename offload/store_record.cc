@@ -23,6 +23,7 @@ void put_meta(std::span<std::byte, kPageBytes> page, size_t offset, const StepMe
   put(page, offset + 40, meta.lr);
   put(page, offset + 48, meta.loss_scale);
   put(page, offset + 56, meta.good_steps);
+  put(page, offset + 64, meta.hysteresis);
 }
 
 StepMeta get_meta(std::span<const std::byte, kPageBytes> page, size_t offset) {
@@ -35,6 +36,7 @@ StepMeta get_meta(std::span<const std::byte, kPageBytes> page, size_t offset) {
   meta.lr = get<double>(page, offset + 40);
   meta.loss_scale = get<double>(page, offset + 48);
   meta.good_steps = get<uint64_t>(page, offset + 56);
+  meta.hysteresis = get<uint64_t>(page, offset + 64);
   return meta;
 }
 

@@ -29,7 +29,8 @@ struct StepMeta {
   uint64_t skipped = 0;  // steps skipped for non-finite gradients
   double lr = 0;
   double loss_scale = 0;    // fp16's scaler; 0: none
-  uint64_t good_steps = 0;  // since the scale last changed
+  uint64_t good_steps = 0;  // since the last overflow
+  uint64_t hysteresis = 0;  // overflows that are still borne before the scale falls, plus one
   bool operator==(const StepMeta&) const = default;
 };
 

@@ -19,6 +19,17 @@ ModelDesc small_model() {
   return m;
 }
 
+TEST(Layout, ExtentsHaveTheBytesOfTheSchema) {
+  const std::pair<uint64_t, uint64_t> expected[] = {{2, 10}, {4, 8}, {2, 12}};
+  for (const Schema schema : {Schema::bf16, Schema::fp32, Schema::fp16}) {
+    const Layout layout(small_model(), schema, kLeafElements);
+    for (const Tile& tile : layout.tiles()) {
+      EXPECT_EQ(layout.weights_extent_bytes(tile), expected[static_cast<size_t>(schema)].first * tile.padded);
+      EXPECT_EQ(layout.state_extent_bytes(tile), expected[static_cast<size_t>(schema)].second * tile.padded);
+    }
+  }
+}
+
 TEST(Layout, PlacesTensorsInTwoSegmentsOfADeclaredOrder) {
   const Layout layout(small_model(), Schema::bf16, kLeafElements);
   EXPECT_EQ(layout.tensor("a").offset, 0u);

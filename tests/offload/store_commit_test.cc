@@ -10,10 +10,10 @@ namespace {
 
 using base::ErrorKind;
 
-TEST_F(StoreTest, CreateGivesStepZeroInBothSchemas) {
-  for (const Schema schema : {Schema::bf16, Schema::fp32}) {
+TEST_F(StoreTest, CreateGivesStepZeroInEverySchema) {
+  for (const Schema schema : {Schema::bf16, Schema::fp32, Schema::fp16}) {
     StoreOptions o = options();
-    o.run_dir /= schema == Schema::bf16 ? "bf16" : "fp32";
+    o.run_dir /= to_string(schema);
     const Layout l = small_layout(schema, {.freeze_norm = true});
     EXPECT_FALSE(Store::exists(o.run_dir));
     {

@@ -96,7 +96,8 @@ inline std::vector<std::byte> extent_content(const Layout& layout, uint32_t tile
     const size_t begin = bytes.size();
     bytes.resize(begin + t.padded * field.bytes);
     const uint64_t stream = mix(seed + (t.block * 2 + t.trainable) * 100 + which++);
-    if (step == 0 && part == Part::state && std::string(field.name) != "lo") continue;
+    const bool of_master = begin == 0 && master_bytes(layout.schema()) > 0;
+    if (step == 0 && part == Part::state && !of_master) continue;
     for (size_t i = 0; i < t.count; ++i) {
       const uint64_t word = mix(stream + t.first + i);
       std::memcpy(bytes.data() + begin + i * field.bytes, &word, field.bytes);
@@ -106,13 +107,13 @@ inline std::vector<std::byte> extent_content(const Layout& layout, uint32_t tile
 }
 
 inline Store::Fill initial_fill(const Layout& layout) {
-  return [&layout](const Tile& tile, std::span<std::byte> weights, std::span<std::byte> lo) {
+  return [&layout](const Tile& tile, std::span<std::byte> weights, std::span<std::byte> master) {
     const auto index = static_cast<uint32_t>(&tile - layout.tiles().data());
     const auto content = extent_content(layout, index, Part::weights, 0);
     std::copy(content.begin(), content.end(), weights.begin());
-    if (lo.empty()) return;
+    if (master.empty()) return;
     const auto state = extent_content(layout, index, Part::state, 0);
-    std::copy_n(state.begin(), lo.size(), lo.begin());
+    std::copy_n(state.begin(), master.size(), master.begin());
   };
 }
 
