@@ -10,7 +10,12 @@ using offload::Ring;
 namespace {
 
 gpu::WireType weight_type(const offload::Layout& layout) {
-  return offload::weight_bytes(layout.schema()) == 2 ? gpu::WireType::bf16 : gpu::WireType::fp32;
+  switch (layout.schema()) {
+    case offload::Schema::bf16: return gpu::WireType::bf16;
+    case offload::Schema::fp16: return gpu::WireType::fp16;
+    case offload::Schema::fp32: return gpu::WireType::fp32;
+  }
+  base::fail(base::ErrorKind::bug, "unknown schema {}", static_cast<int>(layout.schema()));
 }
 
 }  // namespace

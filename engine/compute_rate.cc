@@ -118,7 +118,7 @@ class Sample {
 // The middle matrix of a layer on a few hundred tokens.
 double product_seconds_per_flop(const HfConfig& full, const MeasureOptions& o) {
   const HfConfig c = one_layer(full);
-  const at::ScalarType type = o.schema == offload::Schema::bf16 ? at::kBFloat16 : at::kFloat;
+  const at::ScalarType type = compute_type(o.schema);
   const at::Tensor x = at::randn({kTokens, c.hidden}).to(type), w = at::randn({c.intermediate, c.hidden}).to(type).t();
   at::Tensor out = at::zeros({kTokens, c.intermediate}, at::TensorOptions().dtype(type));
   const double flops = 2.0 * static_cast<double>(kTokens * c.hidden * c.intermediate);

@@ -13,7 +13,8 @@ namespace sluice::engine {
 
 inline gpu::cpu::Element element_type(const at::Tensor& t) {
   if (t.scalar_type() == at::kBFloat16) return gpu::cpu::Element::bf16;
-  SLUICE_CHECK(t.scalar_type() == at::kFloat, "the compute type is bf16 or fp32");
+  if (t.scalar_type() == at::kHalf) return gpu::cpu::Element::fp16;
+  SLUICE_CHECK(t.scalar_type() == at::kFloat, "the compute type is bf16, fp16 or fp32");
   return gpu::cpu::Element::fp32;
 }
 

@@ -98,7 +98,8 @@ std::array<at::Tensor, 3> efficient_backward(const at::Tensor& grad_out, const a
   return {dq.squeeze(0), sum_heads(dk, repeat), sum_heads(dv, repeat)};
 }
 
-bool uses_flash(const at::Tensor& q) { return q.scalar_type() == at::kBFloat16; }
+bool uses_flash(at::ScalarType type) { return type == at::kBFloat16 || type == at::kHalf; }
+bool uses_flash(const at::Tensor& q) { return uses_flash(q.scalar_type()); }
 
 // The output; adds what each group keeps for its backward to `saved`.
 at::Tensor forward_groups(const Plan& plan, const AttentionInputs& in, const at::Tensor& starts, variable_list& saved) {
@@ -201,11 +202,11 @@ at::Tensor fused_packed_attention(const at::Tensor& qkv, const AttentionShape& s
 
 std::string attention_kernel(const at::Device& device, at::ScalarType type, int64_t head_dim) {
   if (!device.is_cuda()) return "query tiles";
-  const bool flash = type == at::kBFloat16;
+  const bool flash = uses_flash(type);
   if (head_dim % 8 != 0 || (flash && head_dim > 256))
     base::fail(base::ErrorKind::config,
                "no fused attention kernel of CUDA takes heads of {} elements{}. Take machine.device \"cpu\"", head_dim,
-               flash ? " in bf16 (a multiple of 8, at most 256)" : " (a multiple of 8)");
+               flash ? " in 16 bits (a multiple of 8, at most 256)" : " (a multiple of 8)");
   return flash ? "flash, variable length" : "memory-efficient, variable length";
 }
 

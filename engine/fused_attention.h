@@ -10,7 +10,7 @@
 
 namespace sluice::engine {
 
-// As attention(), with the document starts on the device (write_document_starts, int32). bf16: the flash kernel; fp32: the
+// As attention(), with the document starts on the device (write_document_starts, int32). bf16 and fp16: the flash kernel; fp32: the
 // memory-efficient one. Both in their variable-length form, whether documents are packed or not. The masks of a dropout are the
 // kernel's own, by LibTorch's generator seeded with the key: other masks than the CPU's, the same in every run.
 at::Tensor fused_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionShape& shape,

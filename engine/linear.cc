@@ -82,10 +82,11 @@ void add_weight_grad(const at::Tensor& grad_y, const at::Tensor& x, const at::Te
       continue;
     }
     at::mm_out(product, grad_y.narrow(1, first, rows).t(), x);
+    const gpu::cpu::Element type = element_type(product);
     const void* values = product.const_data_ptr();
     float* sum = grad.data_ptr<float>() + first * in;
     parallel_pieces(rows * in, kAddGrain, [&](int64_t begin, int64_t end) {
-      gpu::cpu::add_to_fp32(gpu::cpu::Element::bf16, values, sum, begin, end);
+      gpu::cpu::add_to_fp32(type, values, sum, begin, end);
     });
   }
 }

@@ -9,6 +9,7 @@
 #include <numbers>
 
 #include "base/bf16.h"
+#include "base/fp16.h"
 #include "engine/cpu_dispatch.h"
 #include "engine/tensor_math.h"
 
@@ -98,7 +99,8 @@ void RotaryTable::extend(int64_t positions, const at::TensorOptions& like) {
   const at::Tensor host_cos = at::empty({positions, half}, on_host), host_sin = at::empty({positions, half}, on_host);
   rounded_to_ = type;
   const auto round = [&](float value) {
-    return type == at::kBFloat16 ? base::bf16_to_float(base::float_to_bf16(value)) : value;
+    if (type == at::kBFloat16) return base::bf16_to_float(base::float_to_bf16(value));
+    return type == at::kHalf ? base::fp16_to_float(base::float_to_fp16(value)) : value;
   };
   float *cos = host_cos.data_ptr<float>(), *sin = host_sin.data_ptr<float>();
   for (int64_t p = 0; p < positions; ++p) {

@@ -52,7 +52,7 @@ uint64_t loss_need(const HfConfig& c, const LayerSizes& s, const StepShape& shap
 }  // namespace
 
 uint64_t estimate_temporaries(const HfConfig& config, const StepShape& shape, const TemporariesOptions& o) {
-  const LayerSizes sizes(config, shape.options(), shape.weight_bytes(), o.compute_threads);
+  const LayerSizes sizes(config, shape.options(), shape.layout().schema(), o.compute_threads);
   const auto head = static_cast<uint32_t>(shape.layout().blocks().size() - 1);
   const uint64_t micros = shape.options().micro_batches;
   const uint64_t tables = config.learned_positions  // cos and sin

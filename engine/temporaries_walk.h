@@ -33,12 +33,12 @@ class Tape {
 // The tensors of one layer's micro-batch, in bytes.
 class LayerSizes {
  public:
-  LayerSizes(const HfConfig& c, const StepOptions& o, uint64_t element, uint32_t threads)
-      : config_(c), element_(element), tokens_(uint64_t{o.micro_batch} * o.sequence), threads_(threads) {
+  LayerSizes(const HfConfig& c, const StepOptions& o, offload::Schema schema, uint32_t threads)
+      : config_(c), schema_(schema), element_(offload::weight_bytes(schema)), tokens_(uint64_t{o.micro_batch} * o.sequence), threads_(threads) {
     const uint64_t rows = o.micro_batch, dim = static_cast<uint64_t>(c.head_dim),
                    heads = static_cast<uint64_t>(c.heads);
     const uint64_t length = o.sequence;
-    const auto tensor = [&](int64_t width) { return tokens_ * static_cast<uint64_t>(width) * element; };
+    const auto tensor = [&](int64_t width) { return tokens_ * static_cast<uint64_t>(width) * element_; };
     x = tensor(c.hidden);
     q = tensor(c.heads * c.head_dim);
     k = tensor(c.kv_heads * c.head_dim);
@@ -59,12 +59,12 @@ class LayerSizes {
     scratch_backward = workers * (2 * length * dim + kQueries * (3 * dim + 2 * length)) * kFloat;
     attention_partial = pairs * 2 * length * dim * kFloat;
   }
-  // One weight gradient [out, in] from so many tokens (bf16; fp32 adds in place): the rounded product, and
+  // One weight gradient [out, in] from so many tokens (fp32 adds in place): the rounded product, and in bf16
   // what the library's matmul takes meanwhile, which is some 700 bytes a token and thread.
   uint64_t product(int64_t out, int64_t in, uint64_t tokens) const {
     if (element_ == kFloat) return 0;
     const auto rows = static_cast<uint64_t>(out), cols = static_cast<uint64_t>(in);
-    const uint64_t library = threads_ * ((64 << 10) + 700 * std::min<uint64_t>(tokens, 512));
+    const uint64_t library = schema_ == offload::Schema::bf16 ? threads_ * ((64 << 10) + 700 * std::min<uint64_t>(tokens, 512)) : 0;
     return std::min(rows, std::max<uint64_t>(64, kProduct / cols / 64 * 64)) * cols * element_ + library;
   }
   uint64_t product(int64_t out, int64_t in) const { return product(out, in, tokens_); }
@@ -74,6 +74,7 @@ class LayerSizes {
 
  private:
   const HfConfig& config_;
+  const offload::Schema schema_;
   const uint64_t element_, tokens_, threads_;
 };
 

@@ -13,13 +13,14 @@ inline c10::Device tensor_device(const gpu::Device& device) {
   return {c10::DeviceType::CPU};
 }
 
-inline c10::ScalarType compute_type(const offload::Layout& layout) {
-  switch (layout.schema()) {
+inline c10::ScalarType compute_type(offload::Schema schema) {
+  switch (schema) {
     case offload::Schema::bf16: return c10::ScalarType::BFloat16;
     case offload::Schema::fp16: return c10::ScalarType::Half;
     case offload::Schema::fp32: return c10::ScalarType::Float;
   }
   return c10::ScalarType::Undefined;
 }
+inline c10::ScalarType compute_type(const offload::Layout& layout) { return compute_type(layout.schema()); }
 
 }  // namespace sluice::engine

@@ -98,8 +98,9 @@ void attention_dropout_of(const AttentionTile& tile, const Dropout& dropout, uin
   }
 }
 
-void dropout_add_bf16(const DropoutAdd& op, int64_t begin, int64_t end) { dropout_add_of<uint16_t>(op, begin, end); }
-void dropout_add_fp32(const DropoutAdd& op, int64_t begin, int64_t end) { dropout_add_of<float>(op, begin, end); }
+void dropout_add_any(const DropoutAdd& op, int64_t begin, int64_t end) {
+  with_element(op.type, [&]<class T>(T) { dropout_add_of<T>(op, begin, end); });
+}
 
 }  // namespace sluice::gpu::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -107,16 +108,14 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace sluice::gpu::cpu {
 HWY_EXPORT(words_of);
-HWY_EXPORT(dropout_add_bf16);
-HWY_EXPORT(dropout_add_fp32);
+HWY_EXPORT(dropout_add_any);
 HWY_EXPORT(attention_dropout_of);
 
 void dropout_words(uint64_t key, uint64_t row, uint32_t chunk, uint32_t* words) {
   HWY_DYNAMIC_DISPATCH(words_of)(key, row, chunk, words);
 }
 void dropout_add(const DropoutAdd& op, int64_t begin_row, int64_t end_row) {
-  if (op.type == Element::bf16) return HWY_DYNAMIC_DISPATCH(dropout_add_bf16)(op, begin_row, end_row);
-  HWY_DYNAMIC_DISPATCH(dropout_add_fp32)(op, begin_row, end_row);
+  HWY_DYNAMIC_DISPATCH(dropout_add_any)(op, begin_row, end_row);
 }
 void attention_dropout(const AttentionTile& tile, const Dropout& dropout, uint64_t first_row, int64_t first_key) {
   HWY_DYNAMIC_DISPATCH(attention_dropout_of)(tile, dropout, first_row, first_key);

@@ -134,55 +134,29 @@ void store_rows_of(const float* from, const float* row_scale, void* to, int64_t 
   }
 }
 
-void swiglu_bf16(const SwiGlu& op, int64_t begin, int64_t end) {
-  swiglu_of<uint16_t>(op, begin, end);
+void swiglu_any(const SwiGlu& op, int64_t begin, int64_t end) {
+  with_element(op.type, [&]<class T>(T) { swiglu_of<T>(op, begin, end); });
 }
-void swiglu_fp32(const SwiGlu& op, int64_t begin, int64_t end) {
-  swiglu_of<float>(op, begin, end);
+void swiglu_grad_any(const SwiGluGrad& op, int64_t begin, int64_t end) {
+  with_element(op.type, [&]<class T>(T) { swiglu_grad_of<T>(op, begin, end); });
 }
-void swiglu_grad_bf16(const SwiGluGrad& op, int64_t begin, int64_t end) {
-  swiglu_grad_of<uint16_t>(op, begin, end);
+void gelu_any(const Gelu& op, int64_t begin, int64_t end) {
+  with_element(op.type, [&]<class T>(T) { gelu_of<T>(op, begin, end); });
 }
-void swiglu_grad_fp32(const SwiGluGrad& op, int64_t begin, int64_t end) {
-  swiglu_grad_of<float>(op, begin, end);
+void gelu_grad_any(const GeluGrad& op, int64_t begin, int64_t end) {
+  with_element(op.type, [&]<class T>(T) { gelu_grad_of<T>(op, begin, end); });
 }
-void gelu_bf16(const Gelu& op, int64_t begin, int64_t end) {
-  gelu_of<uint16_t>(op, begin, end);
+void rotary_any(const Rotary& op, int64_t begin, int64_t end) {
+  with_element(op.type, [&]<class T>(T) { rotary_of<T>(op, begin, end); });
 }
-void gelu_fp32(const Gelu& op, int64_t begin, int64_t end) {
-  gelu_of<float>(op, begin, end);
+void add_any(Element type, const void* values, float* sum, int64_t begin, int64_t end) {
+  with_element(type, [&]<class T>(T) { add_of<T>(values, sum, begin, end); });
 }
-void gelu_grad_bf16(const GeluGrad& op, int64_t begin, int64_t end) {
-  gelu_grad_of<uint16_t>(op, begin, end);
+void load_rows_any(Element type, const void* from, int64_t stride, float* to, int64_t rows, int64_t cols, float scale) {
+  with_element(type, [&]<class T>(T) { load_rows_of<T>(from, stride, to, rows, cols, scale); });
 }
-void gelu_grad_fp32(const GeluGrad& op, int64_t begin, int64_t end) {
-  gelu_grad_of<float>(op, begin, end);
-}
-void rotary_bf16(const Rotary& op, int64_t begin, int64_t end) {
-  rotary_of<uint16_t>(op, begin, end);
-}
-void rotary_fp32(const Rotary& op, int64_t begin, int64_t end) {
-  rotary_of<float>(op, begin, end);
-}
-void add_bf16(const void* values, float* sum, int64_t begin, int64_t end) {
-  add_of<uint16_t>(values, sum, begin, end);
-}
-void add_fp32(const void* values, float* sum, int64_t begin, int64_t end) {
-  add_of<float>(values, sum, begin, end);
-}
-void load_rows_bf16(const void* from, int64_t stride, float* to, int64_t rows, int64_t cols, float scale) {
-  load_rows_of<uint16_t>(from, stride, to, rows, cols, scale);
-}
-void load_rows_fp32(const void* from, int64_t stride, float* to, int64_t rows, int64_t cols, float scale) {
-  load_rows_of<float>(from, stride, to, rows, cols, scale);
-}
-void store_rows_bf16(const float* from, const float* scale, void* to, int64_t stride, int64_t rows,
-                     int64_t cols) {
-  store_rows_of<uint16_t>(from, scale, to, stride, rows, cols);
-}
-void store_rows_fp32(const float* from, const float* scale, void* to, int64_t stride, int64_t rows,
-                     int64_t cols) {
-  store_rows_of<float>(from, scale, to, stride, rows, cols);
+void store_rows_any(Element type, const float* from, const float* scale, void* to, int64_t stride, int64_t rows, int64_t cols) {
+  with_element(type, [&]<class T>(T) { store_rows_of<T>(from, scale, to, stride, rows, cols); });
 }
 
 }  // namespace sluice::gpu::cpu::HWY_NAMESPACE
@@ -190,57 +164,40 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace sluice::gpu::cpu {
-HWY_EXPORT(swiglu_bf16);
-HWY_EXPORT(swiglu_fp32);
-HWY_EXPORT(swiglu_grad_bf16);
-HWY_EXPORT(swiglu_grad_fp32);
-HWY_EXPORT(gelu_bf16);
-HWY_EXPORT(gelu_fp32);
-HWY_EXPORT(gelu_grad_bf16);
-HWY_EXPORT(gelu_grad_fp32);
-HWY_EXPORT(rotary_bf16);
-HWY_EXPORT(rotary_fp32);
-HWY_EXPORT(add_bf16);
-HWY_EXPORT(add_fp32);
-HWY_EXPORT(load_rows_bf16);
-HWY_EXPORT(load_rows_fp32);
-HWY_EXPORT(store_rows_bf16);
-HWY_EXPORT(store_rows_fp32);
+HWY_EXPORT(swiglu_any);
+HWY_EXPORT(swiglu_grad_any);
+HWY_EXPORT(gelu_any);
+HWY_EXPORT(gelu_grad_any);
+HWY_EXPORT(rotary_any);
+HWY_EXPORT(add_any);
+HWY_EXPORT(load_rows_any);
+HWY_EXPORT(store_rows_any);
 
 void swiglu(const SwiGlu& op, int64_t begin, int64_t end) {
-  if (op.type == Element::bf16) return HWY_DYNAMIC_DISPATCH(swiglu_bf16)(op, begin, end);
-  HWY_DYNAMIC_DISPATCH(swiglu_fp32)(op, begin, end);
+  HWY_DYNAMIC_DISPATCH(swiglu_any)(op, begin, end);
 }
 void swiglu_grad(const SwiGluGrad& op, int64_t begin, int64_t end) {
-  if (op.type == Element::bf16) return HWY_DYNAMIC_DISPATCH(swiglu_grad_bf16)(op, begin, end);
-  HWY_DYNAMIC_DISPATCH(swiglu_grad_fp32)(op, begin, end);
+  HWY_DYNAMIC_DISPATCH(swiglu_grad_any)(op, begin, end);
 }
 void gelu(const Gelu& op, int64_t begin, int64_t end) {
-  if (op.type == Element::bf16) return HWY_DYNAMIC_DISPATCH(gelu_bf16)(op, begin, end);
-  HWY_DYNAMIC_DISPATCH(gelu_fp32)(op, begin, end);
+  HWY_DYNAMIC_DISPATCH(gelu_any)(op, begin, end);
 }
 void gelu_grad(const GeluGrad& op, int64_t begin, int64_t end) {
-  if (op.type == Element::bf16) return HWY_DYNAMIC_DISPATCH(gelu_grad_bf16)(op, begin, end);
-  HWY_DYNAMIC_DISPATCH(gelu_grad_fp32)(op, begin, end);
+  HWY_DYNAMIC_DISPATCH(gelu_grad_any)(op, begin, end);
 }
 void rotary(const Rotary& op, int64_t begin_row, int64_t end_row) {
-  if (op.type == Element::bf16) return HWY_DYNAMIC_DISPATCH(rotary_bf16)(op, begin_row, end_row);
-  HWY_DYNAMIC_DISPATCH(rotary_fp32)(op, begin_row, end_row);
+  HWY_DYNAMIC_DISPATCH(rotary_any)(op, begin_row, end_row);
 }
 void add_to_fp32(Element type, const void* values, float* sum, int64_t begin, int64_t end) {
-  if (type == Element::bf16) return HWY_DYNAMIC_DISPATCH(add_bf16)(values, sum, begin, end);
-  HWY_DYNAMIC_DISPATCH(add_fp32)(values, sum, begin, end);
+  HWY_DYNAMIC_DISPATCH(add_any)(type, values, sum, begin, end);
 }
 void load_rows(Element type, const void* from, int64_t stride, float* to, int64_t rows, int64_t cols,
                float scale) {
-  if (type == Element::bf16) return HWY_DYNAMIC_DISPATCH(load_rows_bf16)(from, stride, to, rows, cols, scale);
-  HWY_DYNAMIC_DISPATCH(load_rows_fp32)(from, stride, to, rows, cols, scale);
+  HWY_DYNAMIC_DISPATCH(load_rows_any)(type, from, stride, to, rows, cols, scale);
 }
 void store_rows(Element type, const float* from, const float* row_scale, void* to, int64_t stride,
                 int64_t rows, int64_t cols) {
-  if (type == Element::bf16)
-    return HWY_DYNAMIC_DISPATCH(store_rows_bf16)(from, row_scale, to, stride, rows, cols);
-  HWY_DYNAMIC_DISPATCH(store_rows_fp32)(from, row_scale, to, stride, rows, cols);
+  HWY_DYNAMIC_DISPATCH(store_rows_any)(type, from, row_scale, to, stride, rows, cols);
 }
 }  // namespace sluice::gpu::cpu
 #endif

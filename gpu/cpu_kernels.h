@@ -8,7 +8,7 @@
 
 namespace sluice::gpu::cpu {
 
-enum class Element : uint8_t { bf16, fp32 };
+enum class Element : uint8_t { bf16, fp16, fp32 };
 
 // y = round(x * rstd) * weight, rstd = 1 / sqrt(mean(x^2) + eps). Rows are contiguous.
 struct RmsNorm {

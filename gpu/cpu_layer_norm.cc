@@ -87,28 +87,26 @@ void layer_norm_grad_of(const LayerNormGrad& op, int64_t begin, int64_t end) {
   }
 }
 
-void layer_norm_bf16(const LayerNorm& op, int64_t begin, int64_t end) { layer_norm_of<uint16_t>(op, begin, end); }
-void layer_norm_fp32(const LayerNorm& op, int64_t begin, int64_t end) { layer_norm_of<float>(op, begin, end); }
-void layer_norm_grad_bf16(const LayerNormGrad& op, int64_t begin, int64_t end) { layer_norm_grad_of<uint16_t>(op, begin, end); }
-void layer_norm_grad_fp32(const LayerNormGrad& op, int64_t begin, int64_t end) { layer_norm_grad_of<float>(op, begin, end); }
+void layer_norm_any(const LayerNorm& op, int64_t begin, int64_t end) {
+  with_element(op.type, [&]<class T>(T) { layer_norm_of<T>(op, begin, end); });
+}
+void layer_norm_grad_any(const LayerNormGrad& op, int64_t begin, int64_t end) {
+  with_element(op.type, [&]<class T>(T) { layer_norm_grad_of<T>(op, begin, end); });
+}
 
 }  // namespace sluice::gpu::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace sluice::gpu::cpu {
-HWY_EXPORT(layer_norm_bf16);
-HWY_EXPORT(layer_norm_fp32);
-HWY_EXPORT(layer_norm_grad_bf16);
-HWY_EXPORT(layer_norm_grad_fp32);
+HWY_EXPORT(layer_norm_any);
+HWY_EXPORT(layer_norm_grad_any);
 
 void layer_norm(const LayerNorm& op, int64_t begin_row, int64_t end_row) {
-  if (op.type == Element::bf16) return HWY_DYNAMIC_DISPATCH(layer_norm_bf16)(op, begin_row, end_row);
-  HWY_DYNAMIC_DISPATCH(layer_norm_fp32)(op, begin_row, end_row);
+  HWY_DYNAMIC_DISPATCH(layer_norm_any)(op, begin_row, end_row);
 }
 void layer_norm_grad(const LayerNormGrad& op, int64_t begin_row, int64_t end_row) {
-  if (op.type == Element::bf16) return HWY_DYNAMIC_DISPATCH(layer_norm_grad_bf16)(op, begin_row, end_row);
-  HWY_DYNAMIC_DISPATCH(layer_norm_grad_fp32)(op, begin_row, end_row);
+  HWY_DYNAMIC_DISPATCH(layer_norm_grad_any)(op, begin_row, end_row);
 }
 }  // namespace sluice::gpu::cpu
 #endif

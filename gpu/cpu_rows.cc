@@ -148,43 +148,25 @@ double cross_entropy_of(void* data, int64_t cols, int64_t target, bool gradient,
   });
   const float sum = sum_lanes(hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3])));
   const double log_sum_exp = static_cast<double>(max) + std::log(static_cast<double>(sum));
-  double logit;
-  if constexpr (sizeof(T) == 4) {
-    logit = x[target];
-  } else {
-    logit = base::bf16_to_float(x[target]);
-  }
+  const double logit = value_of(x[target]);
   if (!gradient) return log_sum_exp - logit;
   const VF factor = hn::Set(d, scale / sum);
   for_each_vector(0, cols, [&](int64_t j, size_t n) {
     store_any(hn::Mul(exp(hn::Sub(load_any(x + j, n), shift)), factor), x + j, n);
   });
   const auto p = static_cast<float>(std::exp(logit - log_sum_exp));
-  if constexpr (sizeof(T) == 4) {
-    x[target] = (p - 1.0f) * scale;
-  } else {
-    x[target] = base::float_to_bf16((p - 1.0f) * scale);
-  }
+  x[target] = as<T>((p - 1.0f) * scale);
   return log_sum_exp - logit;
 }
 
-void rms_norm_bf16(const RmsNorm& op, int64_t begin, int64_t end) {
-  rms_norm_of<uint16_t>(op, begin, end);
+void rms_norm_any(const RmsNorm& op, int64_t begin, int64_t end) {
+  with_element(op.type, [&]<class T>(T) { rms_norm_of<T>(op, begin, end); });
 }
-void rms_norm_fp32(const RmsNorm& op, int64_t begin, int64_t end) {
-  rms_norm_of<float>(op, begin, end);
+void rms_norm_grad_any(const RmsNormGrad& op, int64_t begin, int64_t end) {
+  with_element(op.type, [&]<class T>(T) { rms_norm_grad_of<T>(op, begin, end); });
 }
-void rms_norm_grad_bf16(const RmsNormGrad& op, int64_t begin, int64_t end) {
-  rms_norm_grad_of<uint16_t>(op, begin, end);
-}
-void rms_norm_grad_fp32(const RmsNormGrad& op, int64_t begin, int64_t end) {
-  rms_norm_grad_of<float>(op, begin, end);
-}
-double cross_entropy_bf16(void* x, int64_t cols, int64_t target, bool gradient, float scale) {
-  return cross_entropy_of<uint16_t>(x, cols, target, gradient, scale);
-}
-double cross_entropy_fp32(void* x, int64_t cols, int64_t target, bool gradient, float scale) {
-  return cross_entropy_of<float>(x, cols, target, gradient, scale);
+double cross_entropy_any(Element type, void* x, int64_t cols, int64_t target, bool gradient, float scale) {
+  return with_element(type, [&]<class T>(T) { return cross_entropy_of<T>(x, cols, target, gradient, scale); });
 }
 
 }  // namespace sluice::gpu::cpu::HWY_NAMESPACE
@@ -192,22 +174,17 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace sluice::gpu::cpu {
-HWY_EXPORT(rms_norm_bf16);
-HWY_EXPORT(rms_norm_fp32);
-HWY_EXPORT(rms_norm_grad_bf16);
-HWY_EXPORT(rms_norm_grad_fp32);
+HWY_EXPORT(rms_norm_any);
+HWY_EXPORT(rms_norm_grad_any);
 HWY_EXPORT(attention_softmax_of);
 HWY_EXPORT(attention_softmax_grad_of);
-HWY_EXPORT(cross_entropy_bf16);
-HWY_EXPORT(cross_entropy_fp32);
+HWY_EXPORT(cross_entropy_any);
 
 void rms_norm(const RmsNorm& op, int64_t begin_row, int64_t end_row) {
-  if (op.type == Element::bf16) return HWY_DYNAMIC_DISPATCH(rms_norm_bf16)(op, begin_row, end_row);
-  HWY_DYNAMIC_DISPATCH(rms_norm_fp32)(op, begin_row, end_row);
+  HWY_DYNAMIC_DISPATCH(rms_norm_any)(op, begin_row, end_row);
 }
 void rms_norm_grad(const RmsNormGrad& op, int64_t begin_row, int64_t end_row) {
-  if (op.type == Element::bf16) return HWY_DYNAMIC_DISPATCH(rms_norm_grad_bf16)(op, begin_row, end_row);
-  HWY_DYNAMIC_DISPATCH(rms_norm_grad_fp32)(op, begin_row, end_row);
+  HWY_DYNAMIC_DISPATCH(rms_norm_grad_any)(op, begin_row, end_row);
 }
 void attention_softmax(const AttentionTile& tile, float* inverse_sum, float* log_sum_exp) {
   HWY_DYNAMIC_DISPATCH(attention_softmax_of)(tile, inverse_sum, log_sum_exp);
@@ -217,9 +194,7 @@ void attention_softmax_grad(const AttentionTile& tile, const float* log_sum_exp,
 }
 double cross_entropy_row(Element type, void* logits, int64_t cols, int64_t target, bool gradient,
                          float scale) {
-  if (type == Element::bf16)
-    return HWY_DYNAMIC_DISPATCH(cross_entropy_bf16)(logits, cols, target, gradient, scale);
-  return HWY_DYNAMIC_DISPATCH(cross_entropy_fp32)(logits, cols, target, gradient, scale);
+  return HWY_DYNAMIC_DISPATCH(cross_entropy_any)(type, logits, cols, target, gradient, scale);
 }
 }  // namespace sluice::gpu::cpu
 #endif

@@ -1,4 +1,4 @@
-// Vector loads and stores of bf16 and fp32 rows, for the cpu_*.cc kernels. Included once per Highway target.
+// Vector loads and stores of bf16, fp16 and fp32 rows, for the cpu_*.cc kernels. Included once per Highway target.
 #if defined(SLUICE_GPU_CPU_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLUICE_GPU_CPU_SIMD_INL_H_
 #undef SLUICE_GPU_CPU_SIMD_INL_H_
@@ -10,8 +10,10 @@
 #include <hwy/highway.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "base/bf16.h"
+#include "base/fp16.h"
 #include "gpu/cpu_kernels.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -24,12 +26,64 @@ using U32 = hn::Repartition<uint32_t, F32>;
 using I32 = hn::Repartition<int32_t, F32>;
 using U16 = hn::Rebind<uint16_t, F32>;
 
+// Elements in memory.
+struct Bf16 {
+  uint16_t bits;
+};
+struct Fp16 {
+  uint16_t bits;
+};
+
+inline float value_of(float x) {
+  return x;
+}
+inline float value_of(Bf16 x) {
+  return base::bf16_to_float(x.bits);
+}
+inline float value_of(Fp16 x) {
+  return base::fp16_to_float(x.bits);
+}
+
+template <class T>
+inline T as(float x) {
+  if constexpr (sizeof(T) == 4) {
+    return x;
+  } else if constexpr (std::is_same_v<T, Bf16>) {
+    return {base::float_to_bf16(x)};
+  } else {
+    return {base::float_to_fp16(x)};
+  }
+}
+
+// body(T()) with the T of an element type.
+template <class Body>
+inline auto with_element(Element type, const Body& body) {
+  switch (type) {
+    case Element::bf16: return body(Bf16());
+    case Element::fp16: return body(Fp16());
+    case Element::fp32: break;
+  }
+  return body(0.0f);
+}
+
 inline VF load(const float* from) {
   return hn::LoadU(F32(), from);
 }
 
-inline VF load(const uint16_t* from) {
-  return hn::BitCast(F32(), hn::ShiftLeft<16>(hn::PromoteTo(U32(), hn::LoadU(U16(), from))));
+inline VF load(const Bf16* from) {
+  return hn::BitCast(F32(), hn::ShiftLeft<16>(hn::PromoteTo(U32(), hn::LoadU(U16(), &from->bits))));
+}
+
+// Integers and one exact product, on every target: base::fp16_to_float says how.
+inline VF load(const Fp16* from) {
+  const U32 du;
+  const F32 d;
+  const auto half = hn::PromoteTo(du, hn::LoadU(U16(), &from->bits));
+  const auto magnitude = hn::And(half, hn::Set(du, 0x7fffu));
+  const auto wide = hn::BitCast(du, hn::Mul(hn::BitCast(d, hn::ShiftLeft<13>(magnitude)), hn::Set(d, 0x1p112f)));
+  const auto special = hn::IfThenElseZero(hn::Gt(magnitude, hn::Set(du, 0x7bffu)), hn::Set(du, 0x7f800000u));
+  const auto sign = hn::ShiftLeft<16>(hn::And(half, hn::Set(du, 0x8000u)));
+  return hn::BitCast(d, hn::Or(hn::Or(wide, special), sign));
 }
 
 inline void store(VF value, float* to) {
@@ -46,16 +100,41 @@ inline hn::Vec<U32> round_bits(VF value) {
   return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(value)), quiet, rounded);
 }
 
-inline void store(VF value, uint16_t* to) {
+inline void store(VF value, Bf16* to) {
   const auto high = hn::BitCast(I32(), hn::ShiftRight<16>(round_bits(value)));
-  hn::StoreU(hn::DemoteTo(U16(), high), U16(), to);
+  hn::StoreU(hn::DemoteTo(U16(), high), U16(), &to->bits);
+}
+
+// base::float_to_fp16, lane by lane.
+inline void store(VF value, Fp16* to) {
+  const U32 du;
+  const F32 d;
+  const auto bits = hn::BitCast(du, value);
+  const auto magnitude = hn::And(bits, hn::Set(du, 0x7fffffffu));
+  const auto rebiased = hn::Sub(magnitude, hn::Set(du, 112u << 23));
+  const auto odd = hn::And(hn::ShiftRight<13>(rebiased), hn::Set(du, 1u));
+  const auto normal = hn::ShiftRight<13>(hn::Add(hn::Add(rebiased, hn::Set(du, 0xfffu)), odd));
+  const auto shifted = hn::Add(hn::BitCast(d, magnitude), hn::Set(d, 0.5f));
+  const auto subnormal = hn::Sub(hn::BitCast(du, shifted), hn::Set(du, 0x3f000000u));
+  auto half = hn::IfThenElse(hn::Lt(magnitude, hn::Set(du, 0x38800000u)), subnormal, normal);
+  half = hn::IfThenElse(hn::Gt(magnitude, hn::Set(du, 0x477fffffu)), hn::Set(du, 0x7c00u), half);
+  half = hn::IfThenElse(hn::Gt(magnitude, hn::Set(du, 0x7f800000u)), hn::Set(du, 0x7e00u), half);
+  half = hn::Or(half, hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 0x8000u)));
+  hn::StoreU(hn::DemoteTo(U16(), hn::BitCast(I32(), half)), U16(), &to->bits);
 }
 
 // The value as `T` would hold it.
 template <class T>
 inline VF rounded(VF value) {
-  if constexpr (sizeof(T) == 4) return value;
-  return hn::BitCast(F32(), hn::And(round_bits(value), hn::Set(U32(), 0xffff0000u)));
+  if constexpr (sizeof(T) == 4) {
+    return value;
+  } else if constexpr (std::is_same_v<T, Bf16>) {
+    return hn::BitCast(F32(), hn::And(round_bits(value), hn::Set(U32(), 0xffff0000u)));
+  } else {
+    HWY_ALIGN Fp16 buffer[HWY_MAX_BYTES / 4];
+    store(value, buffer);
+    return load(buffer);
+  }
 }
 
 // Tails: through a buffer, so that a tail element gets the same operations as the others.

@@ -34,6 +34,7 @@ void set_numerics(bool deterministic) {
   context.setBenchmarkCuDNN(false);
   context.setAllowTF32CuBLAS(false);
   context.setAllowBF16ReductionCuBLAS(/*allow_reduced_precision=*/false, /*allow_splitk=*/true);
+  context.setAllowFP16ReductionCuBLAS(/*allow_reduced_precision=*/false, /*allow_splitk=*/true);
 }
 
 class CudaDevice final : public Device {

@@ -17,7 +17,7 @@ struct CudaOptions {
 
 // Errors: config (not built, no device, driver too old), device_memory (memory is more than is free).
 //
-// LibTorch's settings of the process are set by this, for all its CUDA devices: deterministic kernels, no TF32, no sums in bf16. Its
+// LibTorch's settings of the process are set by this, for all its CUDA devices: deterministic kernels, no TF32, no sums in 16 bits. Its
 // caching allocator is limited to what the arenas leave of the budget. Copies and kernels go to streams that nothing synchronises
 // with but events; docs/gpu.md goes through every CUDA call.
 std::unique_ptr<Device> make_cuda_device(const CudaOptions& options);

@@ -24,10 +24,12 @@ OUT_DIR/
     Everything is computed without dropout, whatever the model's config says (gpt2_hub keeps the family's 0.1).
     batches[k]                 {trained, loss_f64, loss_bf16}; mean over trained tokens; f64: all of the model in float64,
                                but for RMSNorm's inside and the rotary tables, which transformers keeps in fp32
+    fp16                       {scale, batches, losses, gradient_errors}, of some batches, since fp16 is slow here; the loss is scaled for
+                               backward, the errors are |fp16 - f64| / |f64| over all gradients
     accumulated                {batches: [2, 3, 4, 5], trained, loss_f64, loss_bf16}
-    adamw                      {lr, beta1, beta2, eps, weight_decay, clip, batches, losses_f64, norms_f64, losses_bf16, norms_bf16}
-                               five steps, one batch each, from the stored weights; loss and gradient norm before each update;
-                               decay on matrices only. bf16: fp32 master, weights rounded from it to bf16 before every step.
+    adamw                      {lr, beta1, beta2, eps, weight_decay, clip, batches, losses_f64, norms_f64, losses_bf16, norms_bf16, losses_fp16,
+                               norms_fp16}; five steps, one batch each, from the stored weights; loss and gradient norm before each update;
+                               decay on matrices only. bf16, fp16: fp32 master, weights rounded from it before every step.
 """
 import argparse
 import copy
@@ -57,6 +59,8 @@ import token_file  # noqa: E402
 VOCAB, BATCH, SEQUENCE, END = 2048, 2, 64, "<|end|>"
 WHOLE, PACKED = 4, 2
 ACCUMULATED = [2, 3, 4, 5]
+FP16_BATCHES = [0, WHOLE]
+FP16_SCALE = 64.0  # of the loss, so that small gradients do not vanish; a token whose embedding is near zero overflows at more
 ADAMW = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1, "clip": 1.0, "batches": [0, 1, 2, 3, 0]}
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 32}
@@ -167,17 +171,24 @@ def trained(batch):
 
 def gradients(model, batches):
     """(mean loss, {name: gradient}) of the batches as one step; each batch's gradients in the model's type, summed in at least fp32."""
+    scale = FP16_SCALE if model.dtype == torch.float16 else 1.0
     count = sum(trained(b) for b in batches)
     loss, sums = 0.0, {}
     for batch in batches:
         model.zero_grad(set_to_none=True)
         part = loss_sum(model, batch) / count
-        part.backward()
+        (part * scale).backward()
         loss += part.item()
         for name, p in model.named_parameters():
             wide = p.grad.double() if p.dtype == torch.float64 else p.grad.float()
+            wide = wide / scale
             sums[name] = sums[name] + wide if name in sums else wide
     return loss, sums
+
+
+def whole_error(grads, exact):
+    error = sum((g.double() - exact[n]).pow(2).sum() for n, g in grads.items())
+    return torch.sqrt(error / sum(g.pow(2).sum() for g in exact.values())).item()
 
 
 def adamw_run(model, batches, master_type):
@@ -289,18 +300,25 @@ def make_model(out, recipe, seed, documents, tokenizer_folder):
 
     reference = {"model": recipe.name, "pad_token": pad, "batches": [{"trained": trained(b)} for b in batches]}
     reference["accumulated"] = {"batches": ACCUMULATED, "trained": sum(trained(batches[k]) for k in ACCUMULATED)}
+    exact_grads = {}
     for kind, model in (("f64", exact), ("bf16", rounded)):
         stored = {}
         for k, batch in enumerate(batches):
             reference["batches"][k][f"loss_{kind}"], grads = gradients(model, [batch])
+            exact_grads.setdefault(k, grads)
             stored |= {f"{k}/{stored_name(n)}": g.to(torch.float32 if kind == "f64" else torch.bfloat16) for n, g in grads.items()}
         reference["accumulated"][f"loss_{kind}"], grads = gradients(model, [batches[k] for k in ACCUMULATED])
         stored |= {f"accumulated/{stored_name(n)}": g.float() for n, g in grads.items()}
         save_file(stored, folder / f"gradients_{kind}.safetensors")
+    half = load(folder / "model", torch.float16)
+    results = {k: gradients(half, [batches[k]]) for k in FP16_BATCHES}
+    reference["fp16"] = {"scale": FP16_SCALE, "batches": FP16_BATCHES, "losses": [loss for loss, _ in results.values()],
+                         "gradient_errors": [whole_error(grads, exact_grads[k]) for k, (_, grads) in results.items()]}
     losses_f64, norms_f64 = adamw_run(exact, batches, torch.float64)
     losses_bf16, norms_bf16 = adamw_run(rounded, batches, torch.float32)
+    losses_fp16, norms_fp16 = adamw_run(half, batches, torch.float32)
     reference["adamw"] = {**ADAMW, "losses_f64": losses_f64, "norms_f64": norms_f64, "losses_bf16": losses_bf16,
-                          "norms_bf16": norms_bf16}
+                          "norms_bf16": norms_bf16, "losses_fp16": losses_fp16, "norms_fp16": norms_fp16}
     (folder / "reference.json").write_text(json.dumps(reference, indent=1) + "\n")
     print(f"{recipe.name}: {sum(p.numel() for p in exact.parameters())} parameters, loss {reference['batches'][0]['loss_f64']:.3f}")
 

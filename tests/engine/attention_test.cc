@@ -120,6 +120,10 @@ TEST(Attention, Bf16RoundsOnlyItsResults) {
   for (const Case& c : {kWhole, kPacked, kManyHeads}) expect_near(c, at::kBFloat16, 2.5e-3);
 }
 
+TEST(Attention, Fp16RoundsOnlyItsResults) {
+  for (const Case& c : {kWhole, kPacked, kManyHeads}) expect_near(c, at::kHalf, 3.5e-4);
+}
+
 TEST(Attention, PackedInputsGiveTheBitsOfSeparateOnes) {
   for (Case c : {kWhole, kPacked, kManyHeads}) {
     const Outcome separate = run(c, at::kBFloat16, false);

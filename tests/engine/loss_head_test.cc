@@ -91,6 +91,10 @@ TEST(LossHead, Bf16IsNearTheFormula) {
   expect_near(at::kBFloat16, 4e-3);
 }
 
+TEST(LossHead, Fp16IsNearTheFormula) {
+  expect_near(at::kHalf, 1e-3);
+}
+
 TEST(LossHead, GradientsAreAddedAndWantedOnesOnly) {
   Problem once(at::kBFloat16), twice(at::kBFloat16), frozen(at::kBFloat16);
   const auto first = loss_head(once.head, once.x, once.targets, 0.5, true);

@@ -79,10 +79,16 @@ std::vector<MicroBatch> read_batches(const std::filesystem::path& model_folder) 
   return batches;
 }
 
+namespace {
+offload::Schema schema_of(at::ScalarType type) {
+  return type == at::kBFloat16 ? offload::Schema::bf16 : type == at::kHalf ? offload::Schema::fp16 : offload::Schema::fp32;
+}
+}  // namespace
+
 MathModel::MathModel(const HfConfig& c, at::ScalarType type, const std::vector<std::string>& frozen,
                      ComputeOptions options)
     : config(c),
-      layout(describe(c, frozen), type == at::kBFloat16 ? offload::Schema::bf16 : offload::Schema::fp32,
+      layout(describe(c, frozen), schema_of(type),
              offload::kLeafElements) {
   options.pad_token = c.pad_token;
   model = make_model(config, layout, options);
@@ -161,7 +167,7 @@ double MathModel::step(const StepOptions& options) {
   std::vector<at::Tensor> grads(micros);
   for (size_t m = 0; m < micros; ++m) {
     auto result = model->loss(blocks.back(), matrix(), inputs[layers][m], options.batches[m],
-                              1.0 / static_cast<double>(trained), true);
+                              loss_scale / static_cast<double>(trained), true);
     loss += result.loss_sum.item<double>();
     grads[m] = result.grad_input;
   }
@@ -194,7 +200,7 @@ double MathModel::evaluate(const std::vector<MicroBatch>& batches) {
 
 std::map<std::string, at::Tensor> MathModel::gradients(at::ScalarType wire) const {
   std::map<std::string, at::Tensor> result;
-  const auto rounded = [&](const at::Tensor& t) { return t.to(wire).to(at::kFloat); };
+  const auto rounded = [&](const at::Tensor& t) { return t.to(wire).to(at::kFloat) / loss_scale; };
   for (size_t b = 0; b < blocks.size(); ++b) {
     for (const auto& place : layout.blocks()[b].tensors) {
       if (!place.trainable) continue;

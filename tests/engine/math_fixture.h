@@ -48,6 +48,7 @@ class MathModel {
   const offload::Layout layout;
   std::unique_ptr<Model> model;
   std::vector<BlockWeights> blocks;
+  double loss_scale = 1;  // of the next step; gradients() takes it out
   BlockWeights matrix() const;  // of the head: the tied embedding with its own gradient, or the head block
 
  private:

@@ -52,10 +52,11 @@ void expect_equal(const Result& a, const Result& b) {
 class ModelBits : public testing::TestWithParam<Kind> {};
 INSTANTIATE_TEST_SUITE_P(Kinds, ModelBits,
                          testing::Values(Kind{Family::llama, at::kFloat}, Kind{Family::llama, at::kBFloat16},
-                                         Kind{Family::gpt2, at::kFloat}, Kind{Family::gpt2, at::kBFloat16}),
+                                         Kind{Family::gpt2, at::kFloat}, Kind{Family::gpt2, at::kBFloat16},
+                                         Kind{Family::llama, at::kHalf}, Kind{Family::gpt2, at::kHalf}),
                          [](const auto& kind) {
                            return std::string(kind.param.family == Family::gpt2 ? "gpt2" : "llama") +
-                                  (kind.param.type == at::kFloat ? "_fp32" : "_bf16");
+                                  (kind.param.type == at::kFloat ? "_fp32" : kind.param.type == at::kHalf ? "_fp16" : "_bf16");
                          });
 
 TEST_P(ModelBits, TwoRuns) {

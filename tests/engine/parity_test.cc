@@ -130,6 +130,29 @@ TEST(ParityOfAllModels, Bf16LossErrorIsThatOfTransformers) {
   EXPECT_LT(std::sqrt(ours), 1.3 * std::sqrt(theirs));
 }
 
+// fp16 with a scaled loss, against what transformers makes of the same.
+TEST(ParityOfAllModels, Fp16ErrorsAreThoseOfTransformers) {
+  double our_loss = 0, their_loss = 0, ours = 0, theirs = 0;
+  for (const char* name : kModels) {
+    const Reference reference(name);
+    MathModel model = load_model(reference, at::kHalf);
+    const auto& fp16 = reference.json["fp16"];
+    model.loss_scale = fp16["scale"];
+    for (size_t i = 0; i < fp16["batches"].size(); ++i) {
+      const size_t k = fp16["batches"][i];
+      const double exact = reference.json["batches"][k]["loss_f64"];
+      our_loss += std::pow(model.step({{reference.batches[k]}}) / exact - 1, 2);
+      their_loss += std::pow(fp16["losses"][i].get<double>() / exact - 1, 2);
+      ours += std::pow(whole_error(model.gradients(at::kHalf), reference, std::to_string(k)), 2);
+      theirs += std::pow(fp16["gradient_errors"][i].get<double>(), 2);
+    }
+  }
+  RecordProperty("loss_ratio", std::to_string(std::sqrt(our_loss / their_loss)));
+  RecordProperty("gradient_ratio", std::to_string(std::sqrt(ours / theirs)));
+  EXPECT_LT(std::sqrt(our_loss), 1.3 * std::sqrt(their_loss));
+  EXPECT_LT(std::sqrt(ours), 1.3 * std::sqrt(theirs));
+}
+
 // Accumulation 4, tied: fp32 sums on our side; transformers' side sums its bf16 gradients in fp32.
 TEST(TiedAccumulation, Bf16ErrorAgainstFloat64) {
   const Reference reference("tied");

@@ -21,6 +21,7 @@ struct Case {
   int64_t loss_chunk = 512;
   const char* family = "llama";
   double dropout = 0.1;  // gpt2
+  bool fp16 = false;
 };
 
 constexpr Case kCases[] = {
@@ -36,6 +37,7 @@ constexpr Case kCases[] = {
     {256, 512, 2, 8, 2, 64, 1024, true, 2, 512, 2, 2, false, 512, "qwen3"},
     {384, 256, 2, 16, 16, 64, 512, false, 1, 512, 1, 0, false, 64, "qwen3"},
     {512, 1536, 2, 8, 2, 64, 1024, true, 1, 512, 1, 1, false, 512, "qwen2"},
+    {256, 1024, 2, 4, 4, 64, 1024, false, 1, 256, 1, 1, false, 512, "llama", 0, true},
     {256, 1024, 3, 4, 4, 64, 4096, true, 1, 256, 1, 0, false, 512, "gpt2"},
     {256, 1024, 3, 4, 4, 64, 4096, true, 1, 256, 1, 0, false, 512, "gpt2", 0},
     {512, 2048, 2, 8, 8, 64, 1024, true, 4, 128, 2, 2, false, 64, "gpt2"},
@@ -72,13 +74,13 @@ struct Both {
 Both temporaries(const Case& c) {
   const HfConfig config = config_of(c);
   TrainerOptions o;
-  o.model.schema = c.fp32 ? offload::Schema::fp32 : offload::Schema::bf16;
+  o.model.schema = c.fp32 ? offload::Schema::fp32 : c.fp16 ? offload::Schema::fp16 : offload::Schema::bf16;
   o.model.loss_chunk = c.loss_chunk;
   o.micro_batch = c.micro_batch;
   o.sequence = c.sequence;
   o.accumulation = c.accumulation;
   o.plan.keep_graphs = c.keep_graphs;
-  o.wire = c.fp32 ? gpu::WireType::fp32 : gpu::WireType::bf16;
+  o.wire = c.fp32 ? gpu::WireType::fp32 : c.fp16 ? gpu::WireType::fp16 : gpu::WireType::bf16;
   const offload::Layout layout(describe(config, o.model), o.model.schema, o.model.tile);
   const offload::Plan plan = offload::build_train_plan(layout, train_plan_options(o, layout, config.hidden));
   const StepShape shape(layout, step_options(o, layout, config.hidden, 0), ring_sizes({&plan}));

@@ -139,8 +139,9 @@ TEST_P(TensorMath, CrossEntropy) {
   EXPECT_TRUE(at::equal(logits.select(0, 5), at::zeros({kVocab})));
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, TensorMath, testing::Values(at::kFloat, at::kBFloat16),
-                         [](const auto& type) { return type.param == at::kFloat ? "fp32" : "bf16"; });
+INSTANTIATE_TEST_SUITE_P(Types, TensorMath, testing::Values(at::kFloat, at::kBFloat16, at::kHalf), [](const auto& type) {
+                           return type.param == at::kFloat ? "fp32" : type.param == at::kHalf ? "fp16" : "bf16";
+                         });
 
 }  // namespace
 }  // namespace sluice::engine

@@ -9,37 +9,65 @@
 #include <vector>
 
 #include "base/bf16.h"
+#include "base/fp16.h"
 
 namespace sluice::gpu::cpu {
 namespace {
 
-// Values of either type, kept as the bytes the kernels see.
+// Values of any type, kept as the bytes the kernels see.
 struct Row {
-  Row(Element t, size_t n) : type(t), bf16(n), fp32(n) {}
+  Row(Element t, size_t n) : type(t), narrow(n), fp32(n) {}
   Row(Element t, size_t n, uint64_t seed) : Row(t, n) {
     std::mt19937_64 random(seed);
     std::normal_distribution<float> normal;
     for (size_t i = 0; i < n; ++i) set(i, normal(random));
   }
   void set(size_t i, float value) {
-    bf16[i] = base::float_to_bf16(value);
+    narrow[i] = type == Element::bf16 ? base::float_to_bf16(value) : base::float_to_fp16(value);
     fp32[i] = value;
   }
-  double at(size_t i) const { return type == Element::bf16 ? base::bf16_to_float(bf16[i]) : fp32[i]; }
-  void* data() { return type == Element::bf16 ? static_cast<void*>(bf16.data()) : fp32.data(); }
+  double at(size_t i) const {
+    return type == Element::bf16 ? base::bf16_to_float(narrow[i]) : type == Element::fp16 ? base::fp16_to_float(narrow[i]) : fp32[i];
+  }
+  void* data() { return type == Element::fp32 ? static_cast<void*>(fp32.data()) : narrow.data(); }
   size_t size() const { return fp32.size(); }
   Element type;
-  std::vector<uint16_t> bf16;
+  std::vector<uint16_t> narrow;  // of either 16-bit type
   std::vector<float> fp32;
 };
 
 double tolerance(Element type, double value) {
-  return (type == Element::bf16 ? 5e-3 : 2e-6) * (std::abs(value) + 1e-2);
+  return (type == Element::bf16 ? 5e-3 : type == Element::fp16 ? 6e-4 : 2e-6) * (std::abs(value) + 1e-2);
 }
 
 class CpuKernels : public testing::TestWithParam<Element> {};
-INSTANTIATE_TEST_SUITE_P(Types, CpuKernels, testing::Values(Element::bf16, Element::fp32),
-                         [](const auto& type) { return type.param == Element::bf16 ? "bf16" : "fp32"; });
+INSTANTIATE_TEST_SUITE_P(Types, CpuKernels, testing::Values(Element::bf16, Element::fp16, Element::fp32), [](const auto& type) {
+                           return type.param == Element::bf16 ? "bf16" : type.param == Element::fp16 ? "fp16" : "fp32";
+                         });
+
+TEST(CpuKernelsRounding, EveryHalfIsLoadedExactlyAndStoredAsBaseDoes) {
+  std::vector<uint16_t> halves;
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) halves.push_back(static_cast<uint16_t>(bits));
+  std::vector<float> wide(halves.size());
+  const auto n = static_cast<int64_t>(halves.size());
+  load_rows(Element::fp16, halves.data(), n, wide.data(), 1, n, 1);
+  for (size_t i = 0; i < wide.size(); ++i) {
+    const float exact = base::fp16_to_float(halves[i]);
+    ASSERT_TRUE(wide[i] == exact || (std::isnan(wide[i]) && std::isnan(exact))) << i;
+  }
+  std::vector<float> in;
+  for (const float x : wide)
+    for (const int32_t step : {-4097, -4096, -4095, -1, 0, 1, 4095, 4096, 4097})  // around ties
+      in.push_back(std::bit_cast<float>(std::bit_cast<uint32_t>(x) + static_cast<uint32_t>(step)));
+  for (uint64_t bits = 0; bits < (uint64_t{1} << 32); bits += 65521) in.push_back(std::bit_cast<float>(static_cast<uint32_t>(bits)));
+  std::vector<uint16_t> out(in.size());
+  const auto count = static_cast<int64_t>(in.size());
+  store_rows(Element::fp16, in.data(), nullptr, out.data(), count, 1, count);
+  for (size_t i = 0; i < in.size(); ++i) {
+    const bool nan = std::isnan(in[i]);
+    ASSERT_TRUE(nan ? std::isnan(base::fp16_to_float(out[i])) : out[i] == base::float_to_fp16(in[i])) << std::bit_cast<uint32_t>(in[i]);
+  }
+}
 
 TEST(CpuKernelsRounding, EqualsBaseForEveryUpperHalf) {
   std::vector<float> in;
@@ -63,7 +91,7 @@ TEST_P(CpuKernels, SwiGluAndItsGradient) {
   for (const size_t n : {1, 7, 16, 37, 64}) {
     Row gate(GetParam(), n, 1), up(GetParam(), n, 2), dy(GetParam(), n, 3), out(GetParam(), n),
         dgate(GetParam(), n), dup(GetParam(), n);
-    if (n > 30) gate.set(2, -100), gate.set(3, -200), gate.set(4, -4000), gate.set(5, -1e30f), gate.set(6, 4000);
+    if (n > 30) gate.set(2, -100), gate.set(3, -200), gate.set(4, -4000), gate.set(5, GetParam() == Element::fp16 ? -6e4f : -1e30f), gate.set(6, 4000);
     swiglu({GetParam(), gate.data(), up.data(), out.data()}, 0, static_cast<int64_t>(n));
     swiglu_grad({GetParam(), gate.data(), up.data(), dy.data(), dgate.data(), dup.data()}, 0,
                 static_cast<int64_t>(n));
