@@ -120,7 +120,7 @@ void ComputeOps::loss(const offload::OpRun& run, Step& step) {
   const BlockWeights norm = weights(run, head_, grads);
   const BlockWeights matrix = shape_.layout().tied() ? weights(run, 0, grads) : norm;
   const Model::LossResult result =
-      model_.loss(norm, matrix, input(run, head_), batch(step, micro), step.scale, grads);
+      model_.loss(norm, matrix, input(run, head_), batch(step, micro), step.scale * step.loss_scale.scale, grads);
   buffers_.loss(micro).copy_(result.loss_sum);
   if (grads && options_.lowest_trainable < head_) buffers_.boundary_gradient(micro).copy_(result.grad_input);
 }

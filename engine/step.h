@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "cpu_adam/adam.h"
+#include "engine/loss_scaler.h"
 #include "offload/store.h"
 
 namespace sluice::engine {
@@ -24,7 +25,8 @@ struct Step {
   std::vector<HostMicroBatch> micro;
   uint64_t tokens = 0;   // inputs of the whole step
   uint64_t trained = 0;  // targets that count
-  double scale = 0;      // 1 / trained: what the loss's gradient is multiplied with
+  double scale = 0;      // 1 / trained: what the loss's gradient is multiplied with, beside loss_scale
+  LossScale loss_scale;  // fp16's; known before the forward begins, with the gate of the step before
   double lr = 0;
   std::vector<cpu_adam::StepGroup> groups;
   offload::StepMeta meta;  // what the commit of this step stores
@@ -34,8 +36,8 @@ struct Step {
   std::vector<double> losses;      // by micro-batch: sum over its trained tokens; from the gate on those of all ranks
   std::vector<double> leaf_sums;   // squared norms of gradient leaves, model order
   std::vector<uint64_t> hashes;    // extent hashes, [tile][part]
-  double grad_norm = 0, clip = 1;  // by the gate
-  bool skipped = false;            // non-finite gradients under on_nonfinite: skip
+  double grad_norm = 0, clip = 1;  // by the gate; of gradients without the loss scale
+  bool skipped = false;            // non-finite gradients under on_nonfinite: skip, or an overflow of fp16
   bool redo = false;               // its updates were made on a wrong guess, and are to be made again
   bool redone = false;             // they have been
   uint32_t updates_left = 0;

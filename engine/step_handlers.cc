@@ -59,6 +59,7 @@ bool StepHandlers::begin_period(uint64_t period) {
 
 void StepHandlers::enqueue(const offload::OpRun& run, gpu::Stream& stream) {
   const gpu::TraceRange range(run.plan->name(run.index));
+  if (run.op().kind == OpKind::forward && run.op().block == 0 && run.op().micro == 0) begin_forward(run.period);
   switch (run.op().kind) {
     case OpKind::copy_in: return transfer_.copy_in(run, stream);
     case OpKind::copy_out: return transfer_.copy_out(run, stream);
@@ -69,6 +70,13 @@ void StepHandlers::enqueue(const offload::OpRun& run, gpu::Stream& stream) {
     case OpKind::reduce: return comm_->enqueue(run, stream);
     default: return compute_.enqueue(run, step(run.period), stream);
   }
+}
+
+void StepHandlers::begin_forward(uint64_t period) {
+  if (update_ == nullptr || !options_.scaler.enabled()) return;
+  Step& s = step(period);
+  s.loss_scale = progress_.scale;
+  source_.number_update(s, s.number - progress_.skipped);
 }
 
 std::optional<offload::OpHandlers::DiskRequest> StepHandlers::request(const offload::OpRun& run) {
@@ -110,8 +118,12 @@ Slots StepHandlers::after(const Slots& accepted) const {
 void StepHandlers::after_gate(uint64_t period) {
   Step& s = step(period);
   const Slots now = slots(period);
-  if (s.skipped) ++skipped_;
-  s.meta.skipped = skipped_;
+  if (s.skipped) ++progress_.skipped;
+  s.meta.skipped = progress_.skipped;
+  if (options_.scaler.enabled()) {
+    progress_.scale = options_.scaler.after(s.loss_scale, s.skipped);
+    write_scale(progress_.scale, &s.meta);
+  }
   if (!s.skipped) newest_ = after(now);
   if (!guesses_) slots(period + 1) = newest_;
   const bool wrong = s.skipped || s.clip != 1.0;

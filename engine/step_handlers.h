@@ -22,6 +22,9 @@ class StepSource {
   virtual void end(const Step& step) = 0;
   // After each operation; any thread.
   virtual void progress() {}
+  // fp16: the step is this update of the optimizer, counted from 1: the number of steps that were not skipped. Before its forward
+  // begins, and perhaps more than once.
+  virtual void number_update(Step& step, uint64_t update) { (void)step, (void)update; }
   // A rank wants to stop: no period begins from this one on. On every rank from the gate of the same step.
   virtual void stop_before(uint64_t period) { (void)period; }
 };
@@ -32,6 +35,7 @@ class StepHandlers : public offload::OpHandlers {
     bool alternate_slots = false;  // durable: step. Each committed step leaves the published slot for the other one
     bool commits = false;          // the plan publishes
     bool timing_only = false;      // it only goes through the motions: nothing may be published
+    LossScaler scaler = LossScaler(LossScalerOptions{});
   };
   StepHandlers(const StepShape& shape, ComputeOps& compute, TransferOps& transfer, UpdateOps* update, offload::Store& store,
                StepSource& source, const Options& options);
@@ -56,7 +60,8 @@ class StepHandlers : public offload::OpHandlers {
   void go_on(uint64_t first_period);
   // The period's step must be redone.
   bool redo_wanted(uint64_t period) { return step(period).redo; }
-  void set_skipped(uint64_t skipped) { skipped_ = skipped; }  // of the run so far
+  // Of the run so far.
+  void set_progress(uint64_t skipped, const LossScale& scale) { progress_ = {skipped, scale}; }
   const std::vector<uint64_t>& hashes() const { return hashes_; }  // newest extents, [tile][part]; not when the plan commits
 
   bool begin_period(uint64_t period) override;
@@ -66,8 +71,15 @@ class StepHandlers : public offload::OpHandlers {
   void done(const offload::OpRun& run) override;
 
  private:
+  // What the gates so far have found.
+  struct Progress {
+    uint64_t skipped = 0;
+    LossScale scale;
+  };
   Step& step(uint64_t period) { return steps_[period % steps_.size()]; }
   Slots& slots(uint64_t period) { return slots_[period % slots_.size()]; }
+  // Fills in what the gate of the step before has decided; no forward begins before it.
+  void begin_forward(uint64_t period);
   Step& step_of(const offload::OpRun& run) { return step(run.period - run.op().previous_step); }
   Slots after(const Slots& accepted) const;  // slots of the step that follows an accepted one
   void after_gate(uint64_t period);
@@ -91,7 +103,7 @@ class StepHandlers : public offload::OpHandlers {
   uint64_t first_period_ = 0;
   std::optional<uint64_t> follow_up_;  // the period of a follow-up plan at work
   Slots newest_;
-  uint64_t skipped_ = 0;
+  Progress progress_;  // after the last gate
   std::vector<uint64_t> hashes_;
   uint32_t updates_ = 0;  // per step
 };

@@ -48,13 +48,17 @@ bool TrainSource::begin(uint64_t period, Step& step) {
   step.tokens = samples * options_.sequence;
   step.scale = step.trained == 0 ? 0 : 1.0 / static_cast<double>(step.trained);
   step.lr = options_.lr(step.number);
+  step.meta.lr = step.lr;
+  number_update(step, step.number);
+  return true;
+}
+
+void TrainSource::number_update(Step& step, uint64_t update) {
   cpu_adam::GroupOptions group = options_.optimizer;
   group.lr = step.lr;
-  step.groups.push_back(cpu_adam::make_step_group(group, step.number));
+  const cpu_adam::StepGroup decayed = cpu_adam::make_step_group(group, update);
   group.weight_decay = 0;
-  step.groups.push_back(cpu_adam::make_step_group(group, step.number));
-  step.meta.lr = step.lr;
-  return true;
+  step.groups = {decayed, cpu_adam::make_step_group(group, update)};
 }
 
 void TrainSource::end(const Step& step) {
@@ -69,6 +73,7 @@ void TrainSource::end(const Step& step) {
   report.lr = step.lr;
   report.grad_norm = step.grad_norm;
   report.clip = step.clip;
+  if (options_.loss_scaler.enabled) report.loss_scale = step.loss_scale.scale, report.next_loss_scale = step.meta.loss_scale;
   report.skipped = step.skipped;
   report.redone = step.redone;
   report.timing_only = options_.emulated_compute > 0;

@@ -24,6 +24,7 @@ class TrainSource : public StepSource {
   bool begin(uint64_t period, Step& step) override;
   void end(const Step& step) override;
   void progress() override;
+  void number_update(Step& step, uint64_t update) override;
 
   const offload::StepMeta& meta() const { return done_; }  // after the last finished step; not while running
   void stop_before(uint64_t period) override { agreed_stop_ = std::min<uint64_t>(agreed_stop_, period); }

@@ -60,6 +60,7 @@ struct Trainer::Impl {
 
   const TrainerOptions options;
   const TrainerEvents events;
+  const LossScaler scaler{options.loss_scaler};
   Runtime runtime;
   ModelSetup setup;
   const TokenExpectation expected;
@@ -106,6 +107,7 @@ Trainer::Impl::Impl(const TrainerOptions& o, const TrainerEvents& e)
     eval_file.emplace(TokenFile::open(o.eval_tokens, expected));
     eval_data.emplace(*eval_file, PackingOptions{.seed = 0, .sequence = o.sequence, .shuffle = false});
   }
+  SLUICE_CHECK(scaler.enabled() == (setup.layout.schema() == offload::Schema::fp16), "fp16 has a loss scale, other types none");
   attention = attention_kernel(tensor_device(*runtime.device), compute_type(setup.layout), setup.reader.config().head_dim);
   check_plan(eval_plan);
   check_budgets();
@@ -172,17 +174,18 @@ void Trainer::Impl::load() {
   const bool writes = plan_options_.write_weights || plan_options_.write_state;
   update = std::make_unique<UpdateOps>(
       shape, *buffers, runtime.adam, device_update.get(),
-      UpdateOps::Options{.clip = options.clip, .skip_nonfinite = options.skip_nonfinite, .hash = writes});
+      UpdateOps::Options{.clip = options.clip, .skip_nonfinite = options.skip_nonfinite, .scaler = scaler, .hash = writes});
   source = std::make_unique<TrainSource>(options, train_data, store->meta(), events);
   handlers = std::make_unique<StepHandlers>(
       shape, *compute, *transfer, update.get(), *store, *source,
-      StepHandlers::Options{.alternate_slots = commits_steps() && !timing_only(), .commits = commits_steps(), .timing_only = timing_only()});
+      StepHandlers::Options{.alternate_slots = commits_steps() && !timing_only(), .commits = commits_steps(), .timing_only = timing_only(),
+                            .scaler = scaler});
   if (runtime.comm) {
     comm_ops = std::make_unique<CommOps>(shape, *buffers, *runtime.comm);
     exchange = std::make_unique<StepExchange>(shape, runtime.comm->control(), [this] { return source->stop_wanted(); });
     handlers->connect(comm_ops.get(), exchange.get());
   }
-  handlers->set_skipped(store->meta().skipped);
+  handlers->set_progress(store->meta().skipped, scaler.resumed(store->meta()));
   handlers->set_newest({.read = published, .write = target});
   evaluator = std::make_unique<Evaluator>(runtime, *setup.model, shape, *buffers, *store, eval_plan);
   committed_step = store->meta().step;
@@ -294,11 +297,12 @@ void Trainer::create() {
   store.model_digest = impl_->setup.reader.digest();
   offload::StepMeta meta;
   meta.seed = impl_->options.seed;
+  if (impl_->scaler.enabled()) write_scale(impl_->scaler.initial(), &meta);
   const auto& tiles = impl_->setup.layout.tiles();
   uint64_t done = 0;  // of this rank's
   impl_->store = offload::Store::create(
-      store, impl_->setup.layout, meta, [&](const offload::Tile& tile, std::span<std::byte> weights, std::span<std::byte> lo) {
-        fill_tile(impl_->setup.reader, impl_->setup.layout, tile, weights, lo);
+      store, impl_->setup.layout, meta, [&](const offload::Tile& tile, std::span<std::byte> weights, std::span<std::byte> master) {
+        fill_tile(impl_->setup.reader, impl_->setup.layout, tile, weights, master);
         if (impl_->events.on_progress) impl_->events.on_progress("creating the store", ++done * impl_->setup.layout.world(), tiles.size());
       },
       impl_->store_ranks());

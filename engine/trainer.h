@@ -10,6 +10,7 @@
 
 #include "cpu_adam/adam.h"
 #include "engine/eval_result.h"
+#include "engine/loss_scaler.h"
 #include "engine/model_source.h"
 #include "engine/runtime.h"
 #include "engine/step_shape.h"
@@ -33,6 +34,7 @@ struct TrainerOptions {
   bool skip_nonfinite = false;
   double grace = 30;  // seconds that a stop may take to finish the step
   gpu::WireType wire = gpu::WireType::bf16;
+  LossScalerOptions loss_scaler;  // of fp16; enabled exactly when that is the compute type
   offload::PlanOptions plan;  // tiers, pools, keep_*, rank and ZeRO stage; what follows from other options is filled in
   // Several ranks (model.world, plan.rank): makes the communicator.
   std::function<std::unique_ptr<comm::Comm>(const comm::CommOptions& options)> connect;
@@ -49,6 +51,7 @@ struct TrainerOptions {
 struct StepReport {
   uint64_t step = 0, steps = 0, tokens = 0, trained = 0, samples = 0;
   double loss = 0, lr = 0, grad_norm = 0, clip = 1;
+  double loss_scale = 0, next_loss_scale = 0;  // fp16: of this step and the next; 0: there is none
   bool skipped = false, committed = false;
   bool redone = false;  // updated on a wrong guess, and once more
   bool timing_only = false;  // there is no loss and no norm

@@ -23,8 +23,17 @@ std::vector<cpu_adam::GroupSpan> spans_of(const offload::Layout& layout, const o
   return spans;
 }
 
+cpu_adam::GradType gradient_type(gpu::WireType wire) {
+  switch (wire) {
+    case gpu::WireType::bf16: return cpu_adam::GradType::bf16;
+    case gpu::WireType::fp16: return cpu_adam::GradType::fp16;
+    case gpu::WireType::fp32: return cpu_adam::GradType::fp32;
+  }
+  base::fail(base::ErrorKind::bug, "unknown wire type {}", static_cast<int>(wire));
+}
+
 uint64_t state_hash(const cpu_adam::LeafHashes& h) {
-  std::vector<uint64_t> all(h.lo);
+  std::vector<uint64_t> all(h.lo.empty() ? h.p : h.lo);  // at most one of them is in the state
   all.insert(all.end(), h.m.begin(), h.m.end());
   all.insert(all.end(), h.v.begin(), h.v.end());
   return offload::extent_hash(all);
@@ -45,9 +54,7 @@ UpdateOps::UpdateOps(const StepShape& shape, StepBuffers& buffers, const cpu_ada
 cpu_adam::Gradient UpdateOps::gradient(const offload::OpRun& run, Ring ring) const {
   const offload::Use* use = find_use(run.op(), ring);
   if (use == nullptr) return {};
-  SLUICE_CHECK(shape_.options().wire != gpu::WireType::fp16, "the optimizer takes no fp16 gradients yet");
-  const auto type = shape_.options().wire == gpu::WireType::bf16 ? cpu_adam::GradType::bf16 : cpu_adam::GradType::fp32;
-  return {buffers_.ring(ring, run.plan->buffer(*use, run.period)), type};
+  return {buffers_.ring(ring, run.plan->buffer(*use, run.period)), gradient_type(shape_.options().wire)};
 }
 
 void UpdateOps::norm(const offload::OpRun& run, Step& step) const {
@@ -61,9 +68,11 @@ void UpdateOps::norm(const offload::OpRun& run, Step& step) const {
 void UpdateOps::gate(Step& step) const {
   double sum = 0;
   for (const double leaf : step.leaf_sums) sum += leaf;
-  step.grad_norm = std::sqrt(sum);
+  step.grad_norm = std::sqrt(sum) / step.loss_scale.scale;
   step.skipped = !std::isfinite(step.grad_norm) || !std::isfinite(step.loss());
-  if (step.skipped && !options_.skip_nonfinite) fail_nonfinite(step);
+  // No scale cures a loss that is not finite.
+  const bool answered = options_.scaler.enabled() && std::isfinite(step.loss()) && !options_.scaler.exhausted(step.loss_scale);
+  if (step.skipped && !answered && !options_.skip_nonfinite) fail_nonfinite(step);
   step.clip = options_.clip > 0 ? std::min(1.0, options_.clip / (step.grad_norm + 1e-6)) : 1.0;
 }
 
@@ -85,10 +94,13 @@ void UpdateOps::fail_nonfinite(const Step& step) const {
       break;
     }
   }
-  base::fail(base::ErrorKind::numerics,
-             "step {}: {} is not finite (loss {}, gradient norm {}); nothing of this step was kept. Lower the learning rate, look at "
-             "the data of this step, or set run.on_nonfinite to \"skip\"",
-             step.number, where, step.loss(), step.grad_norm);
+  std::string advice = "Lower the learning rate, look at the data of this step, or set run.on_nonfinite to \"skip\"";
+  if (options_.scaler.enabled())
+    advice = std::isfinite(step.loss())
+                 ? fmt::format("The loss scale is at its least, fp16.min_loss_scale {}, and cannot fall further. ", step.loss_scale.scale) + advice
+                 : "Activations beyond 65504 overflow in fp16, whatever the loss scale: try bf16.enabled. " + advice;
+  base::fail(base::ErrorKind::numerics, "step {}: {} is not finite (loss {}, gradient norm {}); nothing of this step was kept. {}",
+             step.number, where, step.loss(), step.grad_norm, advice);
 }
 
 void UpdateOps::update(const offload::OpRun& run, Step& step) const {
@@ -111,7 +123,7 @@ void UpdateOps::update(const offload::OpRun& run, Step& step) const {
   tile_update.count = tile.count;
   tile_update.grad = gradient(run, Ring::gradients);
   tile_update.grad2 = gradient(run, Ring::tied_gradients);
-  tile_update.grad_scale = static_cast<float>(step.clip);
+  tile_update.grad_scale = static_cast<float>(step.clip / step.loss_scale.scale);
   tile_update.spans = spans_[index];
   tile_update.groups = step.groups;
   tile_update.hashes = options_.hash ? &hashes : nullptr;

@@ -15,7 +15,8 @@ class UpdateOps {
  public:
   struct Options {
     double clip = 1.0;              // 0: off
-    bool skip_nonfinite = false;    // false: Error(numerics) before any write
+    bool skip_nonfinite = false;    // false: Error(numerics) before any write, but for an overflow that the scaler answers
+    LossScaler scaler = LossScaler(LossScalerOptions{});
     bool hash = true;               // extents are written: their hashes are needed
   };
   // device: null when the host works on every tile; else it does, and must outlive the object.

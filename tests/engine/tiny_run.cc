@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <exception>
 #include <stdexcept>
@@ -59,7 +60,10 @@ TrainerOptions tiny_options(const TinyRun& run, const fs::path& run_dir) {
   o.lr = [](uint64_t step) { return 1e-3 * static_cast<double>(std::min<uint64_t>(step, 3)) / 3; };
   o.optimizer.weight_decay = 0.1;
   o.optimizer.beta2 = 0.95;
-  o.wire = run.schema == offload::Schema::bf16 ? gpu::WireType::bf16 : gpu::WireType::fp32;
+  o.wire = run.schema == offload::Schema::bf16   ? gpu::WireType::bf16
+           : run.schema == offload::Schema::fp16 ? gpu::WireType::fp16
+                                                 : gpu::WireType::fp32;
+  o.loss_scaler.enabled = run.schema == offload::Schema::fp16;
   o.plan.weights = run.weights;
   o.plan.state = run.state;
   o.clip = run.clip;
@@ -90,8 +94,10 @@ TinyResult run_rank(uint32_t rank, comm::LocalGroup* group, TrainerOptions optio
   TrainerEvents events;
   events.on_step = [&](const StepReport& step) {
     result.losses.push_back(step.loss);
-    result.norms.push_back(step.grad_norm);
+    result.norms.push_back(std::isnan(step.grad_norm) ? HUGE_VAL : step.grad_norm);  // a NaN is equal to nothing
     result.clips.push_back(step.clip);
+    result.scales.push_back(step.loss_scale);
+    result.next_scales.push_back(step.next_loss_scale);
     result.redone += step.redone ? 1 : 0;
   };
   events.on_eval = [&](uint64_t, const EvalResult& eval) { result.eval_losses.push_back(eval.loss); };
@@ -164,7 +170,7 @@ TinyResult run_tiny(const TinyRun& run) {
     TrainerOptions options = tiny_options(run, folder.path);
     options.steps = ends[i];
     TinyResult part = run_ranks(run, options, i == 0);
-    for (auto list : {&TinyResult::losses, &TinyResult::norms, &TinyResult::clips, &TinyResult::eval_losses}) append(result.*list, part.*list);
+    for (auto list : {&TinyResult::losses, &TinyResult::norms, &TinyResult::clips, &TinyResult::scales, &TinyResult::next_scales, &TinyResult::eval_losses}) append(result.*list, part.*list);
     result.device_planned = part.device_planned;
     result.device_peak = part.device_peak;
     result.device_held = part.device_held;

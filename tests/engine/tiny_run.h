@@ -40,7 +40,7 @@ struct TinyRun {
 };
 
 struct TinyResult {
-  std::vector<double> losses, norms, clips;
+  std::vector<double> losses, norms, clips, scales, next_scales;  // scales: of fp16, of each step and after it
   StateDigest digest;
   uint64_t device_peak = 0, device_held = 0, device_planned = 0, skipped = 0, redone = 0;
   std::vector<double> eval_losses;

@@ -23,7 +23,7 @@ nlohmann::json reference(const std::string& model) {
 }
 
 // Five AdamW steps on the batches that transformers was given.
-TinyResult adamw_run(const std::string& model, offload::Schema schema) {
+TinyResult adamw_run(const std::string& model, offload::Schema schema, const std::function<void(TrainerOptions&)>& more = {}) {
   const auto adamw = reference(model)["adamw"];
   TinyRun run;
   run.model = model;
@@ -40,6 +40,7 @@ TinyResult adamw_run(const std::string& model, offload::Schema schema) {
     o.optimizer.eps = adamw["eps"];
     o.optimizer.weight_decay = adamw["weight_decay"];
     o.model.no_decay = {"*norm*", "*ln_*", "*.bias"};
+    if (more) more(o);
   };
   return run_tiny(run);
 }
@@ -51,6 +52,18 @@ TEST(Training, Bf16LossesFollowTransformersOverFiveAdamWSteps) {
     for (size_t i = 0; i < got.losses.size(); ++i) {
       EXPECT_NEAR(got.losses[i], expected["losses_bf16"][i].get<double>(), 2e-2) << model << " step " << i + 1;
       EXPECT_NEAR(got.norms[i] / expected["norms_f64"][i].get<double>(), 1, 2e-2) << model << " step " << i + 1;
+    }
+  }
+}
+
+TEST(Training, Fp16LossesFollowTransformersOverFiveAdamWSteps) {
+  for (const char* model : {"tied", "untied", "gpt2"}) {
+    const auto expected = reference(model)["adamw"];
+    const double scale = reference(model)["fp16"]["scale"];
+    const TinyResult got = adamw_run(model, offload::Schema::fp16, [&](TrainerOptions& o) { o.loss_scaler.loss_scale = scale; });
+    for (size_t i = 0; i < got.losses.size(); ++i) {
+      EXPECT_NEAR(got.losses[i], expected["losses_fp16"][i].get<double>(), 4e-3) << model << " step " << i + 1;
+      EXPECT_NEAR(got.norms[i] / expected["norms_f64"][i].get<double>(), 1, 5e-3) << model << " step " << i + 1;
     }
   }
 }
