@@ -22,7 +22,7 @@ double seconds(configs::RunConfig config, const ScheduleSearch& search, Placemen
 // The tiles that were updated on the guess are read, updated and written once more, with nothing else at work.
 double redo_seconds(const ScheduleSearch& search, double share) {
   const offload::Machine& machine = search.machine();
-  const double parameters = share * static_cast<double>(search.parameters()), bytes = 12 * parameters;
+  const double parameters = share * static_cast<double>(search.parameters()), bytes = parameters * static_cast<double>(search.parameter_bytes());
   const double disk = machine.disk_mixed > 0 ? 2 * bytes / machine.disk_mixed : 0;
   return std::max(disk, machine.adam > 0 ? parameters / machine.adam : 0);
 }

@@ -8,6 +8,22 @@ namespace sluice::apps {
 
 using offload::LaneDrift;
 
+namespace {
+
+std::string overflow_advice(const engine::StepReport& report, uint64_t overflows) {
+  return fmt::format(
+      "the gradients of the last {} steps overflowed in fp16, and none of them was learnt from. {} Check the loss ({:.4g}): one that "
+      "grows or jumps wants a lower learning rate or more warm-up. A model that was trained in bf16 may have activations beyond "
+      "fp16's 65504: bf16.enabled trains it",
+      overflows,
+      report.next_loss_scale == report.loss_scale
+          ? fmt::format("The loss scale stays at {}: a lower fp16.loss_scale, or 0 for a dynamic one, may be all it needs.", report.loss_scale)
+          : fmt::format("The loss scale is at {} now and still falling: a lower fp16.initial_scale_power gets there sooner.", report.next_loss_scale),
+      report.loss);
+}
+
+}  // namespace
+
 std::string event_line(const RunEvent& event) {
   return nlohmann::ordered_json{{"step", event.step}, {"event", event.kind}, {"text", event.text}}.dump();
 }
@@ -21,6 +37,8 @@ std::vector<RunEvent> RunWatch::step(const engine::StepReport& report) {
                                       ? "planned"
                                       : fmt::format("in the first {} steps", offload::LaneDriftWatch::kStart),
                                   drift.cause)});
+  overflows_ = report.skipped && report.loss_scale != 0 ? overflows_ + 1 : 0;
+  if (overflows_ != 0 && overflows_ % kOverflows == 0) events.push_back({report.step, "loss_scale", overflow_advice(report, overflows_)});
   if (report.skipped || report.timing_only) return events;
   if (auto text = loss_.add(report.loss)) events.push_back({report.step, "outlier", *text});
   if (auto text = norm_.add(report.grad_norm)) events.push_back({report.step, "outlier", *text});

@@ -12,7 +12,7 @@ namespace sluice::apps {
 
 struct RunEvent {
   uint64_t step;
-  std::string kind;  // "drift", "outlier", "evaluation"
+  std::string kind;  // "drift", "outlier", "evaluation", "loss_scale"
   std::string text;
 };
 
@@ -27,10 +27,13 @@ class RunWatch {
   std::vector<RunEvent> step(const engine::StepReport& report);
   std::vector<RunEvent> evaluation(uint64_t step, double loss);
 
+  static constexpr uint64_t kOverflows = 10;  // in a row: advice
+
  private:
   offload::LaneDriftWatch drift_;
   engine::OutlierWatch loss_{"loss"}, norm_{"grad_norm"};
   engine::EvalWatch eval_;
+  uint64_t overflows_ = 0;  // of fp16, in a row
 };
 
 }  // namespace sluice::apps

@@ -156,7 +156,7 @@ class Chooser {
   // The embedding, whose update is the only one a step waits for; then as much as there is room for, in MiB.
   std::vector<uint64_t> pinned_sizes() const {
     const RunConfig bare = with(config(), kPinned, 0);
-    const uint64_t most = std::min(search_.room(bare, "host") / 1_MiB, base::ceil_div(search_.parameters() * 12, 1_MiB));
+    const uint64_t most = std::min(search_.room(bare, "host") / 1_MiB, base::ceil_div(search_.parameters() * search_.parameter_bytes(), 1_MiB));
     std::vector<uint64_t> sizes;
     if (search_.embedding_bytes() <= most * 1_MiB) sizes.push_back(search_.embedding_bytes());
     for (const uint64_t part : {2u, 4u, 6u, 8u})

@@ -23,7 +23,7 @@ uint64_t have(const Budgets& budgets, const std::string& place) {
 
 ScheduleSearch::ScheduleSearch(const configs::RunConfig& config, const engine::HfConfig& model, const offload::Machine& machine,
                                const Budgets& budgets)
-    : model_(model), machine_(machine), budgets_(budgets) {
+    : model_(model), machine_(machine), budgets_(budgets), parameter_bytes_(offload::parameter_bytes(config.schema())) {
   const offload::ModelDesc blocks = engine::describe(model, model_source(config));
   layers_ = static_cast<uint32_t>(blocks.blocks.size() - 2);
   for (const offload::BlockDesc& block : blocks.blocks)

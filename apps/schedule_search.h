@@ -29,7 +29,8 @@ class ScheduleSearch {
   uint64_t room(const configs::RunConfig& config, const char* place) const;
   uint32_t layers() const { return layers_; }
   uint64_t parameters() const { return parameters_; }              // trainable
-  uint64_t embedding_bytes() const { return embedding_ * 12; }     // weights and state of the first block
+  uint64_t parameter_bytes() const { return parameter_bytes_; }    // weight and state of one
+  uint64_t embedding_bytes() const { return embedding_ * parameter_bytes_; }  // of the first block
   const offload::Machine& machine() const { return machine_; }
 
  private:
@@ -41,6 +42,7 @@ class ScheduleSearch {
   const engine::HfConfig& model_;
   const offload::Machine& machine_;
   const Budgets budgets_;
+  const uint64_t parameter_bytes_;
   uint32_t layers_ = 0;
   uint64_t parameters_ = 0, embedding_ = 0;
 };

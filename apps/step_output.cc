@@ -18,6 +18,13 @@ namespace {
 double rate(uint64_t n, const engine::StepReport& s) { return s.seconds > 0 ? static_cast<double>(n) / s.seconds / 1e9 : 0; }
 double tokens_per_second(const engine::StepReport& s) { return s.seconds > 0 ? static_cast<double>(s.tokens) / s.seconds : 0; }
 
+std::string skipped_text(const engine::StepReport& s) {
+  if (!s.skipped) return "";
+  if (s.loss_scale == 0) return "  SKIPPED: not finite";
+  return fmt::format("  SKIPPED: overflow at loss scale {}, {} {}", s.loss_scale, s.next_loss_scale == s.loss_scale ? "which stays" : "now",
+                     s.next_loss_scale);
+}
+
 }  // namespace
 
 std::string step_line(const engine::StepReport& s) {
@@ -29,7 +36,7 @@ std::string step_line(const engine::StepReport& s) {
   return fmt::format("step {}/{}  {}  {:.0f} tokens/s  {:.2f} s  disk {:.2f} read {:.2f} write  copy {:.2f} GB/s{}  eta {}{}{}{}", s.step, s.steps,
                      numbers, tokens_per_second(s), s.seconds, rate(moved.disk_read, s),
                      rate(moved.disk_write, s), rate(moved.h2d + moved.d2h, s), ranks, base::format_duration(s.eta_seconds),
-                     s.skipped ? "  SKIPPED: not finite" : "", s.redone ? "  redone" : "", s.committed ? "  committed" : "");
+                     skipped_text(s), s.redone ? "  redone" : "", s.committed ? "  committed" : "");
 }
 
 std::string metrics_line(const engine::StepReport& s, const StepFacts& facts) {
@@ -46,6 +53,7 @@ std::string metrics_line(const engine::StepReport& s, const StepFacts& facts) {
       {"lr", s.lr},
       {"grad_norm", number(s.grad_norm)},
       {"clip_coef", number(s.clip)},
+      {"loss_scale", s.loss_scale != 0 ? Json(s.loss_scale) : Json(nullptr)},
       {"tokens", s.tokens},
       {"tokens_per_s", tokens_per_second(s)},
       {"step_seconds", s.seconds},

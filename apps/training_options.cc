@@ -99,6 +99,7 @@ engine::TrainerOptions trainer_options(const configs::RunConfig& c) {
   o.skip_nonfinite = c.run.on_nonfinite == configs::OnNonFinite::skip;
   o.grace = c.run.grace;
   o.wire = c.communication_data_type.value();
+  o.loss_scaler = c.fp16;
   o.plan = plan_options(c);
   o.pinned = c.memory.pinned.value_or(0);
   o.host_boundaries = c.execution.boundaries == configs::Boundaries::host;
@@ -126,7 +127,8 @@ void choose_tiers(configs::RunConfig* c, const offload::ModelDesc& model, uint64
   for (const auto& block : model.blocks)
     for (const auto& tensor : block.tensors) parameters += tensor.count();
   // Compute weights, wire gradients and state; a fifth for activations and the head.
-  const uint64_t on_device = parameters * 16 * 6 / 5, in_ram = parameters * 14;
+  const uint64_t state = offload::parameter_bytes(c->schema());
+  const uint64_t on_device = parameters * (state + 4) * 6 / 5, in_ram = parameters * (state + 2);
   const auto reason = [&](const char* what) {
     return fmt::format("{}: {} parameters take {} on the device ({} given) or {} in RAM ({} given)", what, parameters,
                        base::format_bytes(on_device), base::format_bytes(gpu), base::format_bytes(in_ram), base::format_bytes(host));

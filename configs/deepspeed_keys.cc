@@ -53,8 +53,8 @@ constexpr DeepspeedKey kKeys[] = {
      "each layer keeps only its input; execution.keep_graphs says which are not computed again"},
     {"checkpoint", kNone, kStored},
     {"compile", kNone, kInternal},
-    {"amp", kOff, "mixed precision by apex is not built; bf16 is"},
-    {"torch_autocast", kOff, "autocast is not built; bf16 is"},
+    {"amp", kOff, "mixed precision by apex is not built; bf16 and fp16 are"},
+    {"torch_autocast", kOff, "autocast is not built; bf16 and fp16 are"},
     {"elasticity", kOff, "it changes the batch size and is not built"},
     {"curriculum_learning", kOff, kApproximate},
     {"data_efficiency", kOff, kApproximate},
@@ -69,7 +69,8 @@ constexpr DeepspeedKey kKeys[] = {
     {"bf16.check_grad_overflow", kNone, "gradients are always checked; run.on_nonfinite says what follows"},
     {"bf16.bf16_master_weights_and_grads", kOff, "the master weights are exact fp32"},
     {"bf16.bf16_optimizer_states", kOff, "the moments are fp32"},
-    {"fp16", kNone, "it concerns fp16 alone, which is off"},
+    {"fp16.auto_cast", kNone, "a model's inputs are token ids"},
+    {"fp16.fp16_master_weights_and_grads", kOff, "the master weights are exact fp32"},
 
     {"optimizer.legacy_fusion", kNone, kInternal},
     {"optimizer.params.torch_adam", kNone, "there is one Adam, exact on every machine"},
@@ -146,11 +147,7 @@ constexpr DeepspeedKey kKeys[] = {
 const DeepspeedKey* find_deepspeed_key(std::string_view path) {
   for (const DeepspeedKey& key : kKeys) {
     if (!path.starts_with(key.path)) continue;
-    if (path.size() == key.path.size() || path[key.path.size()] == '.') {
-      // The section itself is ours: only what lies below it is told here.
-      if (path == "fp16") continue;
-      return &key;
-    }
+    if (path.size() == key.path.size() || path[key.path.size()] == '.') return &key;
   }
   return nullptr;
 }

@@ -17,7 +17,6 @@ constexpr Later kLater[] = {
     {"scheduler.params.cycle_", "the scheduler OneCycle is not built yet"},
     {"scheduler.params.decay_", "the scheduler OneCycle is not built yet"},
     {"scheduler.params.lr_range_test_", "the scheduler LRRangeTest is not built yet"},
-    {"fp16", "fp16 training is not built yet; bf16 and fp32 are"},
     {"checkpoint", "kept checkpoints are not built yet; storage.durable \"step\" commits every step, and with \"checkpoint\" "
                    "checkpoint.every says how often the newest state is committed"},
 };
@@ -58,7 +57,6 @@ const char* not_built_yet(std::string_view path) {
 const char* not_built_value(std::string_view path, const Json& value) {
   if (path == "scheduler.type" && (value == "OneCycle" || value == "LRRangeTest"))
     return "this scheduler is not built yet; WarmupLR, WarmupDecayLR and WarmupCosineLR are";
-  if (path == "communication_data_type" && value == "fp16") return "fp16 is not built yet; bf16 and fp32 are";
   return nullptr;
 }
 

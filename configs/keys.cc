@@ -57,13 +57,28 @@ void add_batch_and_precision(Table& t) {
       .numeric = true;
   t.add("gradient_accumulation_steps", maybe(integer(1)), FIELD(gradient_accumulation_steps),
         "micro-batches per step");
-  t.add("bf16.enabled", flag(), FIELD(bf16), "compute in bfloat16 with an exact fp32 master; false: fp32")
+  t.add("bf16.enabled", flag(), FIELD(bf16), "compute in bfloat16 with an exact fp32 master; neither this nor fp16: fp32")
       .numeric = true;
-  t.add("fp16.enabled", flag(), FIELD(fp16), "compute in float16 with loss scaling (not built yet)");
+  t.add("fp16.enabled", flag(), FIELD(fp16.enabled), "compute in float16 with an fp32 master and loss scaling, instead of bfloat16")
+      .numeric = true;
+  t.add("fp16.loss_scale", number(kNotNegative), FIELD(fp16.loss_scale), "what the loss is multiplied by; 0: dynamic, by the next keys")
+      .numeric = true;
+  t.add("fp16.initial_scale_power", integer(0, 64), FIELD(fp16.initial_scale_power), "a dynamic scale begins at 2 to this power")
+      .numeric = true;
+  t.add("fp16.loss_scale_window", integer(1), FIELD(fp16.loss_scale_window), "steps in a row without overflow that double the scale")
+      .numeric = true;
+  t.add("fp16.hysteresis", integer(1), FIELD(fp16.hysteresis),
+        "the overflow that halves the scale, counted from 1; earlier ones only skip their step")
+      .numeric = true;
+  t.add("fp16.consecutive_hysteresis", flag(), FIELD(fp16.consecutive_hysteresis),
+        "overflows count only in a row; false: until the scale doubles")
+      .numeric = true;
+  t.add("fp16.min_loss_scale", number(kPositive), FIELD(fp16.min_loss_scale), "a dynamic scale does not fall below; run.on_nonfinite says what follows")
+      .numeric = true;
   t.add("gradient_clipping", number(kNotNegative), FIELD(gradient_clipping),
         "largest global gradient norm; 0: no clipping");
   t.add("communication_data_type",
-        maybe(choice<gpu::WireType>({{"bf16", gpu::WireType::bf16}, {"fp32", gpu::WireType::fp32}})),
+        maybe(choice<gpu::WireType>({{"bf16", gpu::WireType::bf16}, {"fp16", gpu::WireType::fp16}, {"fp32", gpu::WireType::fp32}})),
         FIELD(communication_data_type),
         "type that gradients are rounded to, once per step; default: the compute type")
       .numeric = true;
@@ -157,7 +172,7 @@ void add_job(Table& t) {
   t.add("run.deterministic", flag(), FIELD(run.deterministic), "only kernels that give equal bits each time; false is for CUDA")
       .numeric = true;
   t.add("run.on_nonfinite", choice<OnNonFinite>({{"stop", OnNonFinite::stop}, {"skip", OnNonFinite::skip}}),
-        FIELD(run.on_nonfinite), "at a gradient that is not finite: stop before any write, or skip the step");
+        FIELD(run.on_nonfinite), "at a gradient that is not finite: stop before any write, or skip the step; an overflow of fp16 that a lower loss scale can cure skips anyway");
   t.add("run.on_drift", choice<OnDrift>({{"warn", OnDrift::warn}, {"stop", OnDrift::stop}}), FIELD(run.on_drift),
         "a lane 15 % slower than planned or than at the start: warn, or commit and stop as for a signal");
   t.add("run.grace", number({0, 86400}), FIELD(run.grace),

@@ -77,15 +77,16 @@ Json take_deepspeed(Json* own, std::vector<std::string>* set) {
   return source;
 }
 
-// Our defaults that differ from what DeepSpeed would do with the same file.
+// Our defaults, and one rule, that differ from what DeepSpeed would do with the same file.
 void note_defaults(const Layer& imported, RunConfig* config) {
   const auto is_default = [&](const char* key) { return !config->origins.contains(key); };
   if (config->scheduler.type != SchedulerType::none && is_default("scheduler.params.warmup_type"))
     config->notes.push_back(
         "deepspeed: scheduler.params.warmup_type is not given: linear here, log in DeepSpeed");
-  if (is_default("bf16.enabled"))
-    config->notes.push_back(
-        "deepspeed: bf16.enabled is not given: true here; DeepSpeed would train in fp32 or fp16");
+  if (is_default("bf16.enabled") && !config->fp16.enabled)
+    config->notes.push_back("deepspeed: bf16.enabled is not given: true here; DeepSpeed would train in fp32");
+  if (config->fp16.enabled && config->scheduler.type != SchedulerType::none)
+    config->notes.push_back("deepspeed: a step that fp16 skips moves the scheduler on here; DeepSpeed's stands still");
   if (imported.contains("zero_optimization") && is_default("zero_optimization.stage"))
     config->notes.push_back("deepspeed: zero_optimization.stage is not given: 3 here, 0 in DeepSpeed");
 }

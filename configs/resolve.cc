@@ -1,5 +1,7 @@
 #include "configs/resolve.h"
 
+#include <cmath>
+
 #include "base/error.h"
 #include "configs/keys.h"
 
@@ -101,11 +103,20 @@ void resolve_scheduler(RunConfig* config) {
 }
 
 void resolve_precision(RunConfig* config) {
-  if (config->fp16)
-    refuse(*config, "fp16.enabled",
-           "fp16 training is not built yet; set it to false: bf16 (bf16.enabled) and fp32 are");
+  const engine::LossScalerOptions& fp16 = config->fp16;
+  if (fp16.enabled && config->bf16) {
+    if (was_set(*config, "bf16.enabled"))
+      refuse(*config, "fp16.enabled", "bf16.enabled is true too, and there is one compute type: set one of them to false");
+    config->bf16 = false;
+    derive(config, "bf16.enabled", "fp16.enabled");
+  }
+  const double initial = std::ldexp(1.0, static_cast<int>(fp16.initial_scale_power));
+  if (fp16.enabled && fp16.dynamic() && fp16.min_loss_scale > initial)
+    refuse(*config, "fp16.min_loss_scale", "a dynamic scale begins below it, at {} (fp16.initial_scale_power)", initial);
+  if (config->communication_data_type == gpu::WireType::fp16 && !fp16.enabled)
+    refuse(*config, "communication_data_type", "gradients in fp16 need a loss scale, which only fp16.enabled has; take bf16 or fp32");
   if (config->communication_data_type) return;
-  config->communication_data_type = config->bf16 ? gpu::WireType::bf16 : gpu::WireType::fp32;
+  config->communication_data_type = fp16.enabled ? gpu::WireType::fp16 : config->bf16 ? gpu::WireType::bf16 : gpu::WireType::fp32;
   derive(config, "communication_data_type", "the compute type");
 }
 

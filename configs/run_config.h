@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "configs/json_text.h"
+#include "engine/loss_scaler.h"
 #include "gpu/device.h"
 #include "offload/layout.h"
 #include "offload/plan.h"
@@ -158,8 +159,8 @@ struct RunConfig {
   std::optional<uint64_t> train_batch_size, train_micro_batch_size_per_gpu, gradient_accumulation_steps;
   OptimizerOptions optimizer;
   SchedulerOptions scheduler;
-  bool bf16 = true;  // false: fp32
-  bool fp16 = false;
+  bool bf16 = true;  // resolved to false with fp16; neither: fp32
+  engine::LossScalerOptions fp16;
   double gradient_clipping = 1.0;                        // 0: off
   std::optional<gpu::WireType> communication_data_type;  // always resolved
   ZeroOptions zero_optimization;
@@ -181,7 +182,9 @@ struct RunConfig {
   std::map<std::string, Origin> origins;  // by key; a key that is absent here has its default
   std::vector<std::string> notes;         // one line each: imported keys without effect, and why
 
-  offload::Schema schema() const { return bf16 ? offload::Schema::bf16 : offload::Schema::fp32; }
+  offload::Schema schema() const {
+    return fp16.enabled ? offload::Schema::fp16 : bf16 ? offload::Schema::bf16 : offload::Schema::fp32;
+  }
   uint64_t micro_batch() const { return train_micro_batch_size_per_gpu.value_or(1); }
   uint64_t accumulation() const { return gradient_accumulation_steps.value_or(1); }
 };

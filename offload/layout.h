@@ -44,6 +44,7 @@ enum class Schema : uint8_t { bf16, fp32, fp16 };  // the numbers are in layout 
 constexpr const char* to_string(Schema s) { return s == Schema::bf16 ? "bf16" : s == Schema::fp16 ? "fp16" : "fp32"; }
 constexpr uint64_t weight_bytes(Schema s) { return s == Schema::fp32 ? 4 : 2; }
 constexpr uint64_t state_bytes(Schema s) { return s == Schema::bf16 ? 10 : s == Schema::fp16 ? 12 : 8; }
+constexpr uint64_t parameter_bytes(Schema s) { return weight_bytes(s) + state_bytes(s); }
 // Of the state's first field where it is a part of the master (lo, or p): it comes from the model, the moments begin as zeros.
 constexpr uint64_t master_bytes(Schema s) { return s == Schema::bf16 ? 2 : s == Schema::fp16 ? 4 : 0; }
 

@@ -89,7 +89,7 @@ TEST(BadConfig, ValuesThatAreNotAllowed) {
       {{"optimizer.params.no_decay=[1]"}, {"a list of patterns"}},
       {{"bf16.enabled=1"}, {"bf16.enabled = 1", "true or false"}},
       {{"gradient_clipping=-1"}, {"a number from 0"}},
-      {{"communication_data_type=int8"}, {"\"bf16\" or \"fp32\""}},
+      {{"communication_data_type=int8"}, {"\"bf16\", \"fp16\" or \"fp32\""}},
       {{"zero_optimization.stage=4"}, {"an integer from 0 to 3"}},
       {{"zero_optimization.offload_param.device=disk"}, {"\"none\", \"cpu\" or \"nvme\", or \"auto\""}},
       {{"aio.queue_depth=0"}, {"an integer from 1 to 1024"}},
@@ -146,14 +146,18 @@ TEST(BadConfig, CombinationsThatCannotBe) {
        {"differs from offload_param.nvme_path \"/a\"", "storage.paths"}},
       {{"storage.tile=65537"}, {"storage.tile = 65537", "multiple of 65536"}},
       {{"aio.block_size=5000"}, {"aio.block_size = 5000", "multiple of 4096"}},
+      {{"fp16.enabled=true", "bf16.enabled=true"}, {"fp16.enabled = true", "bf16.enabled is true too"}},
+      {{"communication_data_type=fp16"}, {"communication_data_type = \"fp16\"", "only fp16.enabled has"}},
+      {{"fp16={\"enabled\":true,\"min_loss_scale\":256,\"initial_scale_power\":7}"}, {"fp16.min_loss_scale = 256", "begins below it, at 128"}},
+      {{"fp16.hysteresis=0"}, {"fp16.hysteresis = 0"}},
+      {{"fp16.loss_scale=-1"}, {"fp16.loss_scale = -1"}},
+      {{"fp16.initial_scale_power=65"}, {"fp16.initial_scale_power = 65"}},
+      {{"fp16.window=5"}, {"unknown key \"fp16.window\""}},
   });
 }
 
 TEST(BadConfig, WhatDoesNotRunYet) {
   expect_refused({
-      {{"fp16.enabled=true"}, {"fp16.enabled = true", "not built yet"}},
-      {{"fp16.loss_scale=1"}, {"fp16.loss_scale = 1", "not built yet"}},
-      {{"communication_data_type=fp16"}, {"fp16 is not built yet"}},
       {{"scheduler.type=OneCycle"}, {"scheduler.type = \"OneCycle\"", "not built yet"}},
       {{"scheduler.type=LRRangeTest"}, {"not built yet"}},
       {{"scheduler.params.cycle_min_lr=1"}, {"OneCycle is not built yet"}},

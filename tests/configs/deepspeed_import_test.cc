@@ -77,7 +77,7 @@ TEST_F(ImportTest, TutorialConfig) {
        {"steps_per_print has no effect: run.log_every",
         "zero_optimization.overlap_comm has no effect: collectives always run beside",
         "zero_optimization.sub_group_size has no effect", "aio.thread_count has no effect",
-        "fp16.loss_scale has no effect", "zero_optimization.offload_param.pin_memory has no effect",
+        "zero_optimization.offload_param.pin_memory has no effect",
         "warmup_type is not given: linear here, log in DeepSpeed"})
     EXPECT_THAT(c.notes, Contains(HasSubstr(note)));
 }
@@ -95,18 +95,39 @@ TEST_F(ImportTest, OwnKeysAndSetWin) {
 }
 
 TEST_F(ImportTest, OwnKeysMendWhatDoesNotRun) {
-  const char* fp16 = R"({"train_batch_size": 8, "optimizer": {"params": {"lr": 1}}, "fp16": {"enabled": true},
-                         "zero_optimization": {"stage": 2, "allgather_partitions": true, "allgather_bucket_size": 2e8}})";
-  EXPECT_THAT(config_error([&] { import(fp16); }),
-              HasSubstr("ds.json:1: fp16.enabled = true: fp16 training is not built yet"));
-  EXPECT_EQ(import(fp16, R"("fp16": {"enabled": false})").zero_optimization.stage, 2u);
-  EXPECT_EQ(import(fp16, R"("fp16": {"enabled": false}, "zero_optimization": {"stage": 3})").train_batch_size,
-            8u);
+  const char* amp = R"({"train_batch_size": 8, "optimizer": {"type": "Lion", "params": {"lr": 1}}})";
+  EXPECT_THAT(config_error([&] { import(amp); }), HasSubstr("optimizer.type"));
+  EXPECT_EQ(import(amp, R"("optimizer": {"type": "AdamW"})").train_batch_size, 8u);
 }
 
 constexpr const char* kRest = R"("train_batch_size": 8, "optimizer": {"params": {"lr": 1}})";
 std::string with(const std::string& keys) {
   return fmt::format("{{{}, {}}}", kRest, keys);
+}
+
+TEST_F(ImportTest, LossScalingHasDeepspeedsMeaning) {
+  const char* fp16 = R"({"train_batch_size": 8, "optimizer": {"params": {"lr": 1}},
+                         "fp16": {"enabled": true, "auto_cast": false, "loss_scale": 0.0, "initial_scale_power": 12,
+                                  "loss_scale_window": 5e2, "hysteresis": "4", "consecutive_hysteresis": "true", "min_loss_scale": 2}})";
+  const RunConfig c = import(fp16);
+  EXPECT_EQ(c.schema(), offload::Schema::fp16);
+  EXPECT_EQ(c.communication_data_type, gpu::WireType::fp16);
+  EXPECT_EQ(c.fp16.loss_scale, 0);
+  EXPECT_EQ(c.fp16.initial_scale_power, 12u);
+  EXPECT_EQ(c.fp16.loss_scale_window, 500u);
+  EXPECT_EQ(c.fp16.hysteresis, 4u);
+  EXPECT_TRUE(c.fp16.consecutive_hysteresis);
+  EXPECT_EQ(c.fp16.min_loss_scale, 2);
+  EXPECT_THAT(c.notes, Contains(HasSubstr("fp16.auto_cast has no effect")));
+  EXPECT_THAT(c.notes, testing::Not(Contains(HasSubstr("bf16.enabled is not given"))));
+  EXPECT_THAT(c.notes, testing::Not(Contains(HasSubstr("moves the scheduler on"))));
+  EXPECT_THAT(import(fp16, R"("scheduler": {"type": "WarmupLR"})").notes, Contains(HasSubstr("moves the scheduler on")));
+  // One's own file may change it back.
+  EXPECT_EQ(import(fp16, R"("fp16": {"enabled": false})").schema(), offload::Schema::bf16);
+  EXPECT_THAT(config_error([&] { import(with(R"("fp16": {"enabled": true}, "bf16": {"enabled": true})")); }),
+              HasSubstr("bf16.enabled is true too"));
+  EXPECT_THAT(config_error([&] { import(with(R"("fp16": {"enabled": true, "fp16_master_weights_and_grads": true})")); }),
+              HasSubstr("the master weights are exact fp32"));
 }
 
 TEST_F(ImportTest, OldNames) {

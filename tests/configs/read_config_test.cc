@@ -92,5 +92,22 @@ TEST(ReadConfig, Fp32) {
   EXPECT_EQ(sample({"communication_data_type=fp32"}).communication_data_type, gpu::WireType::fp32);
 }
 
+TEST(ReadConfig, Fp16) {
+  const RunConfig c = sample({"bf16=null", "fp16.enabled=true"});
+  EXPECT_EQ(c.schema(), offload::Schema::fp16);
+  EXPECT_EQ(c.communication_data_type, gpu::WireType::fp16);
+  EXPECT_FALSE(c.bf16);
+  EXPECT_EQ(c.origins.at("bf16.enabled").text, "derived: fp16.enabled");
+  // DeepSpeed's own defaults
+  EXPECT_EQ(c.fp16.loss_scale, 0);
+  EXPECT_EQ(c.fp16.initial_scale_power, 16u);
+  EXPECT_EQ(c.fp16.loss_scale_window, 1000u);
+  EXPECT_EQ(c.fp16.hysteresis, 2u);
+  EXPECT_FALSE(c.fp16.consecutive_hysteresis);
+  EXPECT_EQ(c.fp16.min_loss_scale, 1);
+  EXPECT_EQ(sample({"bf16.enabled=false", "fp16.enabled=true", "communication_data_type=bf16"}).communication_data_type,
+            gpu::WireType::bf16);
+}
+
 }  // namespace
 }  // namespace sluice::configs
