@@ -124,7 +124,7 @@ void StepHandlers::after_gate(uint64_t period) {
     progress_.scale = options_.scaler.after(s.loss_scale, s.skipped);
     write_scale(progress_.scale, &s.meta);
   }
-  if (!s.skipped) newest_ = after(now);
+  if (!s.skipped) newest_ = after(now), changed_ = true;
   if (!guesses_) slots(period + 1) = newest_;
   const bool wrong = s.skipped || s.clip != 1.0;
   s.redo = guesses_ && wrong;

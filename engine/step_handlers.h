@@ -48,7 +48,11 @@ class StepHandlers : public offload::OpHandlers {
   }
   // None of the below while running.
   // Where the newest generation is, and where the next one goes.
-  void set_newest(const Slots& slots) { newest_ = slots; }
+  void set_newest(const Slots& slots) {
+    newest_ = slots;
+    changed_ = false;
+  }
+  bool changed() const { return changed_; }  // a step has changed weights since set_newest
   const Slots& newest() const { return newest_; }
   // The next run begins with this period, and no step is pending. guesses: its plan updates before the gate, on the guess that the gradient
   // is finite and not clipped. The executor is told to end with a period whose guess was wrong, or after which the policy (may be null) wants
@@ -103,6 +107,7 @@ class StepHandlers : public offload::OpHandlers {
   uint64_t first_period_ = 0;
   std::optional<uint64_t> follow_up_;  // the period of a follow-up plan at work
   Slots newest_;
+  bool changed_ = false;
   Progress progress_;  // after the last gate
   std::vector<uint64_t> hashes_;
   uint32_t updates_ = 0;  // per step

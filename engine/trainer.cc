@@ -56,6 +56,7 @@ struct Trainer::Impl {
   RunOutcome run(base::Trace* trace);
   uint64_t segment_end(uint64_t step) const;
   void commit_memory(const offload::StepMeta& meta);
+  void write_memory(const offload::StepMeta& meta);
   EvalResult evaluate();
 
   const TrainerOptions options;
@@ -227,6 +228,16 @@ RunOutcome Trainer::Impl::run(base::Trace* trace) {
 void Trainer::Impl::commit_memory(const offload::StepMeta& meta) {
   if (meta.step == committed_step) return;
   const auto begin = std::chrono::steady_clock::now();
+  if (handlers->changed()) {
+    write_memory(meta);
+  } else if (options.store.durable == Durable::checkpoint) {  // the slot that is not published holds no step
+    store->commit_unchanged(meta);
+  }
+  committed_step = meta.step;
+  if (events.on_commit) events.on_commit(meta.step, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+}
+
+void Trainer::Impl::write_memory(const offload::StepMeta& meta) {
   const int slot = handlers->newest().write;
   store->begin_writes();
   std::vector<uint64_t> hashes = handlers->hashes();
@@ -236,13 +247,10 @@ void Trainer::Impl::commit_memory(const offload::StepMeta& meta) {
     store->set_hash(tile, offload::Part::weights, hashes[2 * tile]);
     store->set_hash(tile, offload::Part::state, hashes[2 * tile + 1]);
   }
-  if (options.store.durable == Durable::checkpoint) {  // with none, close() does the rest
-    store->prepare(meta);
-    store->publish();
-    handlers->set_newest({.read = store->published(), .write = store->target()});
-  }
-  committed_step = meta.step;
-  if (events.on_commit) events.on_commit(meta.step, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  if (options.store.durable != Durable::checkpoint) return;  // with none, close() does the rest
+  store->prepare(meta);
+  store->publish();
+  handlers->set_newest({.read = store->published(), .write = store->target()});
 }
 
 EvalResult Trainer::Impl::evaluate() {

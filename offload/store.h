@@ -118,6 +118,8 @@ class Store {
   // SKIP: publish the same slot and generation with new meta. What was written to the target is garbage. Only
   // with durable step; otherwise nothing happens, and the skip travels with the meta of the next commit.
   virtual void skip(const StepMeta& meta) = 0;
+  // The same as a commit: no step since the last one has changed a weight, all were skipped. Also with durable checkpoint; not with none.
+  virtual void commit_unchanged(const StepMeta& meta) = 0;
   // Clean exit. durable none: flush and clear the dirty mark (meta is stored). Otherwise nothing is
   // published.
   virtual void close(const StepMeta& meta) = 0;

@@ -233,14 +233,18 @@ void FileStore::publish() {
 }
 
 void FileStore::skip(const StepMeta& meta) {
-  Change change(*this);
   SLUICE_CHECK(phase_ != Phase::prepared, "skip between prepare and publish");
-  if (options_.durable == Durable::step) {
-    agree_on("skip", meta, {});
-    publish_record(next_record(meta, record_.seq + 1), "skip.record");
-    forget_hashes();
-    failpoints_.pass("skip.done");
-  }
+  if (options_.durable == Durable::step) return commit_unchanged(meta);
+  Change(*this).done();
+}
+
+void FileStore::commit_unchanged(const StepMeta& meta) {
+  Change change(*this);
+  SLUICE_CHECK(phase_ != Phase::prepared && !one_slot(), "the published slot is not the newest state");
+  agree_on("skip", meta, {});
+  publish_record(next_record(meta, record_.seq + 1), "skip.record");
+  forget_hashes();
+  failpoints_.pass("skip.done");
   change.done();
 }
 

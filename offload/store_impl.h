@@ -34,6 +34,7 @@ class FileStore final : public Store {
   void prepare(const StepMeta& meta) override;
   void publish() override;
   void skip(const StepMeta& meta) override;
+  void commit_unchanged(const StepMeta& meta) override;
   void close(const StepMeta& meta) override;
   void verify() override;
   std::vector<const io::File*> files() const override;

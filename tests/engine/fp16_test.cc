@@ -13,8 +13,10 @@ using offload::Durable;
 using offload::Placement;
 using offload::Tier;
 
+// Few tokens a step: LibTorch multiplies fp16 matrices a hundred times slower than bf16 on a CPU.
 TinyRun fp16_run() {
   TinyRun run;
+  run.micro_batch = 1;
   run.schema = offload::Schema::fp16;
   run.weights = run.state = Tier::nvme;
   run.durable = Durable::step;
@@ -27,6 +29,7 @@ void lively(TrainerOptions& o) {
   o.loss_scaler.initial_scale_power = 24;
   o.loss_scaler.loss_scale_window = 2;
   o.loss_scaler.hysteresis = 1;
+  o.sequence = 32;
 }
 
 void expect_equal(const TinyResult& got, const TinyResult& expected) {
@@ -97,11 +100,11 @@ TEST(Fp16, TheScaleLeavesNoTraceInTheResult) {
 
 TEST(Fp16, TiersPlacementsAndResumesGiveTheSameBits) {
   TinyRun run = fp16_run();
-  run.steps = 16;
+  run.steps = 14;
   run.adjust = lively;
   const TinyResult expected = run_tiny(run);
   EXPECT_GT(expected.skipped, 3u);
-  EXPECT_LT(expected.skipped, 14u);
+  EXPECT_LT(expected.skipped, 13u);
   struct Variant {
     Tier weights, state;
     Durable durable;
@@ -115,6 +118,8 @@ TEST(Fp16, TiersPlacementsAndResumesGiveTheSameBits) {
       {Tier::none, Tier::nvme, Durable::step, Placement::none, {5}},
       {Tier::nvme, Tier::cpu, Durable::checkpoint, Placement::forward, {1, 12}},
       {Tier::none, Tier::cpu, Durable::step, Placement::spread, {}},
+      {Tier::nvme, Tier::nvme, Durable::checkpoint, Placement::none, {1, 2, 11}},  // commits of skipped steps alone
+      {Tier::none, Tier::none, Durable::checkpoint, Placement::none, {3}},
   };
   for (const Variant& v : variants) {
     run.weights = v.weights, run.state = v.state, run.durable = v.durable, run.placement = v.placement, run.stops = v.stops;

@@ -110,6 +110,25 @@ TEST_F(StoreTest, WithoutACommitTheWritesAreGone) {
   expect_step(*open(), 1);
 }
 
+TEST_F(StoreTest, ACommitOfNothingButSkippedStepsKeepsThePublishedSlot) {
+  for (const Durable durable : {Durable::step, Durable::checkpoint}) {
+    StoreOptions o = options();
+    o.durable = durable;
+    o.run_dir /= durable == Durable::step ? "step" : "checkpoint";
+    {
+      const auto store = create(o, layout);
+      store->commit_unchanged(meta_of(2));
+      EXPECT_EQ(store->published(), 0);
+      expect_state(*store, 0, meta_of(2));
+      train_step(*store, layout, 3);
+      store->commit_unchanged(meta_of(4));
+    }
+    const auto store = Store::open(o, layout, nullptr);
+    EXPECT_EQ(store->published(), 1);
+    expect_state(*store, 3, meta_of(4));
+  }
+}
+
 TEST_F(StoreTest, CheckpointModeWritesTheTargetOftenAndCommitsOnce) {
   StoreOptions o = options();
   o.durable = Durable::checkpoint;
