@@ -7,6 +7,7 @@
 #include "apps/fit_advice.h"
 #include "apps/largest_model.h"
 #include "apps/machine_choice.h"
+#include "apps/output_file.h"
 #include "apps/plan_output.h"
 #include "apps/plan_sweep.h"
 #include "apps/schedule_choice.h"
@@ -62,6 +63,7 @@ int verdict(const PlannedRun& run, const engine::HfConfig& model) {
 }
 
 int run_plan(const Options& options) {
+  check_writable("--trace", options.trace);
   const configs::RunConfig config = read(options, {});
   for (const std::string& note : config.notes) spdlog::info("{}", note);
   const engine::HfConfig model = model_of(config);

@@ -2,13 +2,13 @@
 #include <spdlog/spdlog.h>
 
 #include <chrono>
-#include <fstream>
 #include <optional>
 
 #include "apps/command.h"
 #include "apps/logging.h"
 #include "apps/machine_choice.h"
 #include "apps/memory_report.h"
+#include "apps/output_file.h"
 #include "apps/planned_run.h"
 #include "apps/rank_session.h"
 #include "apps/ranks.h"
@@ -65,14 +65,6 @@ void note_moved_model(const configs::RunConfig& stored, const configs::RunConfig
   const auto before = std::filesystem::weakly_canonical(stored.model.path), after = std::filesystem::weakly_canonical(now.model.path);
   if (before != after)
     spdlog::warn("model.path has moved from {} to {}; it is the same model", before.string(), after.string());
-}
-
-// Before the run, not after it.
-void check_trace(const std::string& file) {
-  if (file.empty()) return;
-  const bool existed = std::filesystem::exists(file);
-  if (!std::ofstream(file, std::ios::app)) base::fail(ErrorKind::config, "--trace {}: the file cannot be written", file);
-  if (!existed) std::filesystem::remove(file);
 }
 
 engine::MemoryReport print_memory(const engine::Trainer& trainer, const configs::RunConfig& config, bool exists) {
@@ -214,7 +206,7 @@ Start decide(const Options& options, const RankSession& ranks) {
                start.config.run.dir.string());
   if (!start.exists && !options.resume.empty() && options.resume != "auto")
     base::fail(ErrorKind::config, "--resume {}: there is no run in it", options.resume);
-  check_trace(options.trace);
+  check_writable("--trace", options.trace);
   engine::TrainerOptions trainer = trainer_options(start.config);
   start.planned = plan_ahead(start.config, trainer, ranks);
   start.guess_limit = trainer.guess_limit;

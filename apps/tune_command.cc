@@ -7,6 +7,7 @@
 #include "apps/command.h"
 #include "apps/fit_advice.h"
 #include "apps/machine_choice.h"
+#include "apps/output_file.h"
 #include "apps/plan_output.h"
 #include "apps/schedule_output.h"
 #include "apps/training_options.h"
@@ -49,6 +50,7 @@ std::string step_text(const PlannedRun& run) {
 int run_tune(const Options& options) {
   if (options.tokens && !options.batch) base::fail(ErrorKind::config, "--tokens goes with --batch");
   configs::RunConfig config = configs::read_config(options.config, {.set = options.set, .purpose = configs::Purpose::planning});
+  check_writable("--out", options.out);
   choose_threads(&config);
   for (const std::string& note : config.notes) spdlog::info("{}", note);
   const engine::HfConfig model = model_of(config);

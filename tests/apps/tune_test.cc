@@ -135,6 +135,7 @@ TEST_F(TuneTest, AutoMakesTrainMeasureTheMachineOnce) {
 TEST_F(TuneTest, BadInputIsRefused) {
   expect_refused({"tune", "1b.json", "--machine", "h100", "--tokens", "4096"}, 2, {"goes with --batch"});
   expect_refused({"tune", "1b.json", "--machine", "h100", "--batch", "--tokens", "1000"}, 2, {"not a multiple of data.sequence_length = 1024"});
+  expect_refused({"tune", "1b.json", "--machine", "h100", "--out", "nowhere/best.json"}, 2, {"--out nowhere/best.json", "No such file"});
   expect_refused({"tune", "1b.json", "--machine", "nothing"}, 2, {"neither a file nor a built-in machine"});
 }
 
