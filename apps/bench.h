@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/rounds.h"
+#include "engine/comm/comm.h"
 #include "engine/hf_config.h"
 #include "gpu/device.h"
 #include "offload/machine.h"
@@ -18,6 +19,7 @@ struct BenchOptions {
   double seconds = 10;              // of a part
   int threads = 0;                  // of Adam and compute; 0: all that this process may use
   engine::HfConfig model;           // whose layer is computed
+  bool strict = false;              // a disk queue that falls back is an error
 };
 
 // Units per second; of bytes unless a name says otherwise.
@@ -62,6 +64,16 @@ struct CopyBench {
 struct ComputeBench {
   Rate step;  // FLOP per second of forward, backward and loss; limit: one matrix product of the layer's width
 };
+// Of the slowest rank, with all exchanging at once.
+struct CommBench {
+  std::string transport;  // "2 ranks over TCP, ..."
+  uint64_t world = 0, on_this_host = 0;
+  // Bytes that each rank receives from the others. Limit of a gather: what each rank copies within its memory while all do, where
+  // all are on one host; of a reduction: the gather.
+  Rate gather, reduce;
+  double latency = 0;  // seconds of a gather of a few bytes
+  double rate() const;  // the net.rate of a profile
+};
 // Everything at once, as a step does it: each beside what it reaches alone.
 struct TogetherBench {
   double disk_read = 0, disk_write = 0, adam = 0, h2d = 0, d2h = 0;
@@ -75,6 +87,7 @@ struct Bench {
   std::optional<DiskBench> disk;
   std::optional<SustainedBench> sustained;
   std::optional<TogetherBench> together;
+  std::optional<CommBench> comm;
 };
 
 // Each about options.seconds. Errors: disk, host_memory.
@@ -87,7 +100,10 @@ TogetherBench bench_together(const BenchOptions& options, gpu::Device& device);
 // Writes until the rate is flat, or for so many seconds.
 SustainedBench bench_sustained(const BenchOptions& options, double most_seconds);
 
-// The planning profile. What was not measured is unknown.
-offload::Machine profile_of(const Bench& bench, const BenchOptions& options);
+// Collective; all ranks get the same. on_this_host: ranks that share its cores. Error(peer).
+CommBench bench_comm(const BenchOptions& options, comm::Comm& ranks, uint64_t on_this_host, gpu::Device& device);
+
+// The planning profile: what was measured in place of what `known` says. What neither says is unknown.
+offload::Machine profile_of(const Bench& bench, const BenchOptions& options, offload::Machine known);
 
 }  // namespace sluice::apps

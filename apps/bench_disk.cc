@@ -29,8 +29,8 @@ io::File bench_file(const BenchOptions& options, uint64_t most) {
 
 // Blocks that were never written are another thing than blocks that a step overwrites.
 void write_once(const io::File& file) {
-  DiskBurst burst(file, 16_MiB, 4);
-  for (uint64_t done = 0; done < file.size();) done += burst.run(IoOp::write, 0);
+  DiskBurst burst(file, {.block_size = 16_MiB, .depth = 4});
+  burst.run_bytes(IoOp::write, file.size());
 }
 
 Rate rate_of(DiskBurst& burst, IoOp even, IoOp odd, double seconds) {
@@ -45,8 +45,9 @@ DiskBench bench_disk(const BenchOptions& options) {
   DiskBench bench;
   bench.file_bytes = file.size();
   const double round = options.seconds / 40;
+  const io::QueueOptions usual{.strict = options.strict};
   {
-    DiskBurst burst(file);
+    DiskBurst burst(file, usual);
     bench.queue = burst.describe();
     bench.write = rate_of(burst, IoOp::write, IoOp::write, round);
     bench.read = rate_of(burst, IoOp::read, IoOp::read, round);
@@ -56,7 +57,7 @@ DiskBench bench_disk(const BenchOptions& options) {
   bench.write.limit = bench.write.value();
   for (const uint64_t block : {1_MiB, 4_MiB, 16_MiB})
     for (const unsigned depth : {2u, 8u, 16u}) {
-      DiskBurst burst(file, block, depth);
+      DiskBurst burst(file, {.block_size = block, .depth = depth, .strict = options.strict});
       const auto once = [&](IoOp op) {
         return base::measure_rounds(2, round / 2, [&](double s) { return static_cast<double>(burst.run(op, s)); }).median();
       };
@@ -66,8 +67,8 @@ DiskBench bench_disk(const BenchOptions& options) {
     }
   // As many bytes read as written, one after the other.
   bench.mixed.limit = std::max(bench.mixed.value(), 2 / (1 / bench.read.limit + 1 / bench.write.limit));
-  bench.commits = io::measure_commits(file, 4096, options.seconds / 20);
-  bench.flush = base::median(io::measure_commits(file, 4_MiB, options.seconds / 40));
+  bench.commits = io::measure_commits(file, 4096, options.seconds / 20, usual);
+  bench.flush = base::median(io::measure_commits(file, 4_MiB, options.seconds / 40, usual));
   return bench;
 }
 
@@ -77,7 +78,7 @@ double SustainedBench::rate() const {
 
 SustainedBench bench_sustained(const BenchOptions& options, double most_seconds) {
   const io::File file = bench_file(options, 256_GiB);
-  DiskBurst burst(file);
+  DiskBurst burst(file, {.strict = options.strict});
   SustainedBench bench;
   const double begin = base::monotonic_seconds(), window = std::min(kWindow, most_seconds / (2 * kFlat));
   while (!bench.flat && base::monotonic_seconds() - begin < most_seconds) {

@@ -22,7 +22,8 @@ std::string line(const std::string& part, const std::string& what, const std::st
 }
 
 std::string bytes_line(const std::string& part, const std::string& what, const Rate& r, const std::string& limit) {
-  return line(part, what, fmt::format("{:.2f} GB/s", r.value() / kGiga), r, fmt::format("{:.1f} ms/GB", 1e3 * r.rounds.cpu_per_unit * kGiga), limit);
+  return line(part, what, fmt::format("{:.2f} GB/s", r.value() / kGiga), r, r.rounds.cpu_per_unit > 0 ? fmt::format("{:.1f} ms/GB", 1e3 * r.rounds.cpu_per_unit * kGiga) : "",
+              limit);
 }
 
 std::string adam_line(const std::string& what, const Rate& r) {
@@ -36,7 +37,8 @@ double percentile(std::vector<double> values, double share) {
 }
 
 Json rate_json(const Rate& r, const char* limit) {
-  Json json{{"gb_per_s", r.value() / kGiga}, {"spread", r.rounds.spread()}, {"cpu_ms_per_gb", 1e3 * r.rounds.cpu_per_unit * kGiga}};
+  Json json{{"gb_per_s", r.value() / kGiga}, {"spread", r.rounds.spread()}};
+  if (r.rounds.cpu_per_unit > 0) json["cpu_ms_per_gb"] = 1e3 * r.rounds.cpu_per_unit * kGiga;
   json[limit] = r.limit > 0 ? Json(r.share()) : Json(nullptr);
   return json;
 }
@@ -123,8 +125,11 @@ std::string bench_text(const Bench& b) {
             fmt::format("{:<8} {}\n", "", b.copy->device);
   if (b.compute) {
     const Rate& r = b.compute->step;
-    text += line("compute", "layer and head", fmt::format("{:.4g} TFLOP/s", r.value() / 1e12), r, "", "one product");
+    text += line("compute", "layer and head", fmt::format("{:.0f} GFLOP/s", r.value() / 1e9), r, "", "one product");
   }
+  if (b.comm)
+    text += bytes_line("comm", "gather", b.comm->gather, "memcpy") + bytes_line("comm", "reduction", b.comm->reduce, "the gather") +
+            fmt::format("{:<8} {}; received by each; a small gather takes {:.0f} us\n", "", b.comm->transport, 1e6 * b.comm->latency);
   if (b.disk) text += disk_text(*b.disk);
   if (b.sustained)
     text += fmt::format("{:<8} sustained write {:.2f} GB/s{} after {}{}\n", "disk", b.sustained->rate() / kGiga, b.sustained->flat ? "" : " (not flat yet)",
@@ -151,6 +156,12 @@ Json bench_json(const Bench& b) {
     document["compute"] = {{"flops_per_s", b.compute->step.value()},
                            {"spread", b.compute->step.rounds.spread()},
                            {"fraction_of_product", b.compute->step.share()}};
+  if (b.comm)
+    document["comm"] = {{"ranks", b.comm->world},
+                        {"transport", b.comm->transport},
+                        {"gather", rate_json(b.comm->gather, "fraction_of_memcpy")},
+                        {"reduce", rate_json(b.comm->reduce, "fraction_of_gather")},
+                        {"latency_us", 1e6 * b.comm->latency}};
   if (b.disk) document["disk"] = disk_json(*b.disk);
   if (b.sustained) document["sustained"] = sustained_json(*b.sustained);
   if (b.together) document["together"] = together_json(b);

@@ -23,7 +23,7 @@ using io::IoOp;
 TogetherBench bench_together(const BenchOptions& options, gpu::Device& device) {
   const uint64_t free = std::filesystem::space(options.directory).available;
   const io::File file = io::temporary_file(options.directory, std::clamp<uint64_t>(free / 8, 64_MiB, 1024_MiB) / 16_MiB * 16_MiB);
-  io::DiskBurst disk(file);
+  io::DiskBurst disk(file, {.strict = options.strict});
   engine::AdamWork adam(options.threads);
   engine::CopyWork in(device), out(device);
   const double seconds = options.seconds / 2;
@@ -56,9 +56,10 @@ TogetherBench bench_together(const BenchOptions& options, gpu::Device& device) {
   return bench;
 }
 
-offload::Machine profile_of(const Bench& bench, const BenchOptions& options) {
-  offload::Machine m;
+offload::Machine profile_of(const Bench& bench, const BenchOptions& options, offload::Machine m) {
+  const std::string name = m.name;
   engine::describe_emulated(m, base::detect_topology().usable_cores());
+  if (!name.empty()) m.name = name;
   if (bench.disk) {
     m.disk_read = bench.disk->read.value();
     m.disk_write = bench.disk->write.value();
@@ -73,12 +74,17 @@ offload::Machine profile_of(const Bench& bench, const BenchOptions& options) {
     m.disk_mixed *= (1 + share) / 2;
   }
   if (bench.adam) m.adam = bench.adam->hashed.value();
-  if (bench.memory) m.dram = std::max(bench.memory->copy.value(), m.adam * offload::kAdamBytes);
+  if (bench.memory) m.dram = bench.memory->copy.value();
+  if ((bench.memory || bench.adam) && m.dram > 0) m.dram = std::max(m.dram, m.adam * offload::kAdamBytes);  // a copy by memcpy is not the most
   if (bench.copy) {
     m.h2d = bench.copy->h2d.value();
     m.d2h = bench.copy->d2h.value();
   }
   if (bench.compute) m.compute = bench.compute->step.value();
+  if (bench.comm) {
+    m.net = bench.comm->rate();
+    m.net_latency = bench.comm->latency;
+  }
   return m;
 }
 

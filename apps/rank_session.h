@@ -25,12 +25,14 @@ class RankSession {
   std::string from_first(const std::string& text);
   // Collective, while the channel or the trainer that took it over is there: what every rank gave, by rank.
   std::vector<std::string> from_all(const std::string& text);
-  // The trainer's communicator; takes over the channel. Once.
+  // The communicator; takes over the channel. Collective; once; with several ranks.
+  std::unique_ptr<comm::Comm> make_comm(const comm::CommOptions& options);
+  // So that the trainer makes it.
   void connect(engine::TrainerOptions& options);
 
-  // Runs `work`; when it fails here, the other ranks are told why. The trainer has the channel from its construction on (one that fails in
-  // between ends it, which the others see): Channel::of_trainer is for work within its life.
-  enum class Channel { own, of_trainer };
+  // Runs `work`; when it fails here, the other ranks are told why. The communicator has the channel from its construction on (one that fails in
+  // between ends it, which the others see): Channel::of_comm is for work within its life.
+  enum class Channel { own, of_comm };
   template <class Work>
   auto guard(Channel channel, const Work& work) {
     try {
@@ -49,7 +51,7 @@ class RankSession {
 
   const comm::LaunchEnvironment launch_;
   comm::Meeting meeting_;
-  comm::Control* control_ = nullptr;  // in meeting_, then in the trainer's Comm; null: one rank
+  comm::Control* control_ = nullptr;  // in meeting_, then in the Comm; null: one rank
   bool handed_over_ = false;
 };
 

@@ -264,7 +264,7 @@ int train(const Options& options, RankSession& ranks) {
   engine::TrainerEvents events = recorder.events();
   if (!ranks.first()) events = {.stop = events.stop};
   engine::Trainer trainer(trainer_options_, events);
-  return ranks.guard(RankSession::Channel::of_trainer, [&] {
+  return ranks.guard(RankSession::Channel::of_comm, [&] {
     RunMemory memory;
     if (ranks.first()) memory.planned = print_memory(trainer, config, begin.exists);
     const auto opening = std::chrono::steady_clock::now();

@@ -8,10 +8,7 @@
 #include <filesystem>
 
 #include "base/rounds.h"
-#include "base/units.h"
 #include "io/disk_rate.h"
-
-using sluice::base::operator""_MiB;
 
 int main(int argc, char** argv) {
   std::string path, op = "read";
@@ -27,7 +24,7 @@ int main(int argc, char** argv) {
     using namespace sluice;
     const bool made = !std::filesystem::exists(path);
     const io::File file = made ? io::File::create(path, size) : io::File::open(path, io::OpenMode::read_write);
-    io::DiskBurst burst(file, 4_MiB, 8);
+    io::DiskBurst burst(file);
     const auto pass = [&](io::IoOp kind) { return static_cast<double>(burst.run_bytes(kind, file.size())); };
     if (made) pass(io::IoOp::write);
     const io::IoOp kind = op == "read" ? io::IoOp::read : io::IoOp::write;

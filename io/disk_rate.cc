@@ -31,13 +31,13 @@ base::Arena random_memory(uint64_t bytes) {
 }  // namespace
 
 struct DiskBurst::Impl {
-  Impl(const File& f, uint64_t block_bytes, unsigned most)
+  Impl(const File& f, const QueueOptions& options)
       : file(f),
-        block(block_bytes),
-        blocks(f.size() / block_bytes),
-        depth(most),
-        memory(random_memory(2 * most * block_bytes)),
-        queue(make_queue(QueueKind::automatic, {.block_size = block_bytes, .depth = most})) {
+        block(options.block_size),
+        blocks(f.size() / options.block_size),
+        depth(options.depth),
+        memory(random_memory(2 * depth * block)),
+        queue(make_queue(QueueKind::automatic, options)) {
     SLUICE_CHECK(file.size() >= block && file.size() % block == 0, file.path().string());
     const std::span<std::byte> all = memory.all();
     queue->register_memory(std::span(&all, 1));
@@ -83,7 +83,7 @@ struct DiskBurst::Impl {
   const std::unique_ptr<DiskQueue> queue;  // drained before what its completions use goes
 };
 
-DiskBurst::DiskBurst(const File& file, uint64_t block, unsigned depth) : impl_(std::make_unique<Impl>(file, block, depth)) {}
+DiskBurst::DiskBurst(const File& file, const QueueOptions& queue) : impl_(std::make_unique<Impl>(file, queue)) {}
 DiskBurst::~DiskBurst() = default;
 
 uint64_t DiskBurst::run(IoOp even, IoOp odd, double seconds) {
@@ -130,9 +130,9 @@ DiskProfile measure_profile(const File& file, double seconds) {
   return profile;
 }
 
-std::vector<double> measure_commits(const File& file, uint64_t bytes, double seconds) {
+std::vector<double> measure_commits(const File& file, uint64_t bytes, double seconds, const QueueOptions& options) {
   const base::Arena memory = random_memory(bytes);
-  const auto queue = make_queue(QueueKind::automatic, {});
+  const auto queue = make_queue(QueueKind::automatic, options);
   std::vector<double> found;
   uint64_t offset = 0;
   base::repeat_for(seconds, [&] {

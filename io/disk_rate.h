@@ -13,8 +13,8 @@ namespace sluice::io {
 // random bytes, so that no drive or file system can compress them.
 class DiskBurst {
  public:
-  // The file is a multiple of `block` bytes, a multiple of 4 KiB, and must outlive the object. Error(disk).
-  explicit DiskBurst(const File& file, uint64_t block = 4 << 20, unsigned depth = 8);
+  // queue.block_size bytes each, a multiple of 4 KiB; the file is a multiple of that, and must outlive the object. Error(disk).
+  explicit DiskBurst(const File& file, const QueueOptions& queue = {});
   ~DiskBurst();
   // For about so long, at least one transfer; returns the bytes moved. Error(disk) when a transfer fails.
   uint64_t run(IoOp op, double seconds) { return run(op, op, seconds); }
@@ -39,7 +39,7 @@ DiskProfile measure_profile(const File& file, double seconds);
 
 // Seconds from a write of so many bytes (a multiple of 4 KiB) until it is durable (fdatasync), again and again for about `seconds`.
 // Error(disk).
-std::vector<double> measure_commits(const File& file, uint64_t bytes, double seconds);
+std::vector<double> measure_commits(const File& file, uint64_t bytes, double seconds, const QueueOptions& queue = {});
 
 // A file of so many bytes that nothing can leave behind: its name is gone as soon as it is open. Error(disk).
 File temporary_file(const std::filesystem::path& directory, uint64_t bytes);

@@ -62,15 +62,15 @@ void check_rates(const Plan& plan, const Machine& m) {
                                                         {m.disk_read, "disk.read"},
                                                         {m.disk_write, "disk.write"},
                                                         {m.disk_write, "disk.write"},
-                                                        {m.h2d, "h2d"},
-                                                        {m.d2h, "d2h"},
-                                                        {m.net, "net"},
-                                                        {m.compute, "compute"},
-                                                        {m.adam, "adam"},
+                                                        {m.h2d, "copy.h2d"},
+                                                        {m.d2h, "copy.d2h"},
+                                                        {m.net, "net.rate"},
+                                                        {m.compute, "compute.rate"},
+                                                        {m.adam, "adam.rate"},
                                                         {1, ""}};
   for (size_t l = 0; l < kLanes; ++l)
     if (!plan.order[l].empty() && !(rates[l].first > 0))
-      fail(ErrorKind::config, "the machine profile {} does not say how fast {} is, which the plan needs",
+      fail(ErrorKind::config, "the machine profile \"{}\" has no {}, which the plan needs: measure it (sluice bench), or write it into the profile",
            m.name, rates[l].second);
 }
 

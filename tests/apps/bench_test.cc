@@ -50,11 +50,46 @@ TEST_F(BenchTest, EveryPartHasItsRateItsCostAndItsLimit) {
   expect_share(b.at("compute").at("fraction_of_product"));
   for (const auto& [name, value] : b.at("together").items()) EXPECT_GT(value.at("rate"), 0) << name;
 
+  expect_refused({"plan", "config.json", "--machine", "machine.json", "--world", "2"}, 2, {"no net.rate", "sluice bench"});
+
   const json profile = json::parse(read_all(at("machine.json")));
   EXPECT_EQ(profile.at("name"), b.at("machine"));
   const ProgramResult plan = run({"plan", "config.json", "--machine", "machine.json", "--json"});
   EXPECT_EQ(plan.status, 0) << plan.err;
   EXPECT_EQ(json::parse(plan.out).at("machine").at("assumed"), false);
+
+  bench({"comm", "--nproc", "2", "--out", "machine.json"});
+  json more = json::parse(read_all(at("machine.json")));
+  EXPECT_TRUE(more.at("net").contains("rate"));
+  for (const char* section : {"net", "memory"}) more.erase(section);  // the latter is of now
+  json before = profile;
+  for (const char* section : {"net", "memory"}) before.erase(section);
+  EXPECT_EQ(more, before);
+  const ProgramResult ranks = run({"plan", "config.json", "--machine", "machine.json", "--world", "2", "--json"});
+  EXPECT_EQ(ranks.status, 0) << ranks.err;
+  EXPECT_GT(json::parse(ranks.out).at("bytes_per_step").at("net"), 0);
+}
+
+TEST_F(BenchTest, RanksMeasureHowFastTheyExchange) {
+  for (const int n : {2, 3}) {
+    const json b = bench({"comm", "--nproc", std::to_string(n), "--out", "ranks.json"});
+    for (const char* other : {"adam", "disk", "together"}) EXPECT_FALSE(b.contains(other)) << other;
+    const json& c = b.at("comm");
+    EXPECT_EQ(c.at("ranks"), n);
+    EXPECT_THAT(c.at("transport").get<std::string>(), HasSubstr(std::to_string(n) + " ranks"));
+    const double gather = c.at("gather").at("gb_per_s"), reduce = c.at("reduce").at("gb_per_s");
+    expect_share(c.at("gather").at("fraction_of_memcpy"));
+    EXPECT_NEAR(c.at("reduce").at("fraction_of_gather").get<double>(), reduce / gather, 1e-6);
+    EXPECT_GT(c.at("latency_us"), 0);
+    EXPECT_LT(c.at("latency_us"), 1e6);
+    // A profile is of one rank that has the machine for itself.
+    const json profile = json::parse(read_all(at("ranks.json")));
+    const std::string rate = profile.at("net").at("rate");
+    const double gigabytes = std::stod(rate) * (rate.ends_with("GB/s") ? 1 : 1e-3);
+    EXPECT_NEAR(gigabytes, n * 3 / (2 / gather + 1 / reduce), 1e-4 * gigabytes) << rate;
+    EXPECT_NEAR(profile.at("net").at("latency").get<double>(), 1e-6 * c.at("latency_us").get<double>(), 1e-6);
+    std::filesystem::remove(at("ranks.json"));
+  }
 }
 
 TEST_F(BenchTest, OnePartLeavesTheOthersUnknown) {
@@ -84,6 +119,11 @@ TEST_F(BenchTest, BadInputIsRefused) {
   expect_refused({"bench", "adam", "--sustained"}, 2, {"--sustained is about the disk"});
   expect_refused({"bench", "disk", "--dir", "nowhere"}, 2, {"no such folder"});
   expect_refused({"bench", "compute", "--model", "Llama-9"}, 2, {"Llama-3.1-8B"});
+  expect_refused({"bench", "comm"}, 2, {"sluice bench comm --nproc N"});
+  expect_refused({"bench", "adam", "--nproc", "2"}, 2, {"--nproc is about comm"});
+  expect_refused({"bench", "memory", "--out", "nowhere/machine.json"}, 2, {"--out nowhere/machine.json", "No such file"});
+  write_all(at("no_profile.json"), R"({"disc": {}})");
+  expect_refused({"bench", "memory", "--out", "no_profile.json"}, 2, {"unknown key \"disc\""});
 }
 
 }  // namespace

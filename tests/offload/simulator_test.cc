@@ -248,7 +248,7 @@ TEST(Simulator, RefusesAMachineWithoutANeededRate) {
   Machine m = round_machine();
   m.adam = 0;
   EXPECT_THAT([&] { simulate(small_plan(Placement::none), m, flops_of_seconds(m, .01)); },
-              ThrowsMessage<base::Error>(HasSubstr("does not say how fast adam is")));
+              ThrowsMessage<base::Error>(HasSubstr("has no adam.rate, which the plan needs")));
 }
 
 TEST(Simulator, APlanThatCannotGoOnIsABugNotAHang) {
