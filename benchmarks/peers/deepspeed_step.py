@@ -4,7 +4,8 @@
     deepspeed_step.py MODEL_DIR TOKEN_FILE MICRO_BATCH ACCUMULATION STEPS --tier none|cpu|nvme [--checkpointing] [--swap DIR]
 
 nvme: parameters and optimizer on disk, pipelined reads and writes, aio of 8 MiB blocks (the best of a sweep over block size, depth and
-threads; with 1 MiB blocks and checkpointing DeepSpeed 0.19.8 computes wrong gradients, so that is no choice), buffers of the sizes it runs with.
+threads; with 1 MiB blocks and checkpointing DeepSpeed 0.19.8 computes wrong gradients, so that is no choice), buffers of the sizes it runs with,
+sub-groups of its default size.
 """
 import argparse
 import os
@@ -24,7 +25,7 @@ from transformers.integrations import HfDeepSpeedConfig  # noqa: E402
 
 
 def config_of(arguments, largest):
-    zero = {"stage": 3, "sub_group_size": 1e8, "overlap_comm": False}
+    zero = {"stage": 3, "overlap_comm": False}
     if arguments.tier != "none":
         zero["offload_optimizer"] = {"device": arguments.tier, "pin_memory": True}
         zero["offload_param"] = {"device": arguments.tier, "pin_memory": True}

@@ -41,7 +41,8 @@ def sluice(tier):
                   "train_micro_batch_size_per_gpu": shape[0], "gradient_accumulation_steps": shape[1], "scheduler": None, "gradient_clipping": 1.0,
                   "optimizer": {"type": "AdamW", "params": {**ADAM, "betas": list(ADAM["betas"])}}, "memory.gpu": GPU_BUDGET,
                   "zero_optimization.offload_param.device": tier, "zero_optimization.offload_optimizer.device": tier,
-                  "execution.overlap": "auto", "execution.keep_graphs": "auto", "execution.keep_weights": "auto", "storage.durable": "none"}
+                  "execution.overlap": "auto", "execution.keep_graphs": "auto", "execution.keep_weights": "auto", "storage.durable": "none",
+                  "memory.pinned": 0}  # what is on NVMe stays there, however much RAM is free
         words = [SLUICE, "train", "configs/smollm2-135m-nvme.json"]
         for key, value in values.items():
             words += ["--set", f"{key}={json.dumps(value)}"]
