@@ -51,7 +51,8 @@ def make_inputs(folder, family, sizes, vocabulary):
     config.write_text(json.dumps({
         "model": {"path": str(model)}, "data": {"train": str(folder / "train.tokens"), "sequence_length": 256}, "steps": 6,
         "train_micro_batch_size_per_gpu": 2, "optimizer": {"params": {"lr": 1e-5}}, "memory": {"gpu": "3GiB", "host": "2GiB"},
-        "execution": {"overlap": "forward", "optimizer_threads": 1}, "run": {"dir": str(folder / "run")},
+        "execution": {"overlap": "forward", "optimizer_threads": 1, "keep_weights": 0, "keep_graphs": 0, "device_slots": 2, "boundaries": "gpu",
+                      "pools": {"state": 32}}, "run": {"dir": str(folder / "run")},
         "machine": {"device": "cpu", "compute_threads": 1, "links": {"net": f"{NET / 1e6}MB/s"}}}))
     return config
 
