@@ -135,8 +135,10 @@ def make_inputs(folder):
     config = folder / "gpt2.json"
     config.write_text(json.dumps({
         "model": {"path": str(model)}, "data": {"train": str(folder / "train.tokens"), "sequence_length": 256}, "steps": 3,
-        "train_micro_batch_size_per_gpu": 1, "optimizer": {"params": {"lr": 1e-5}}, "memory": {"gpu": "3500MiB", "host": "2GiB"},
-        "zero_optimization": {"stage": 3}, "execution": {"overlap": "forward"}, "machine": {"device": "cpu"}}))
+        "train_micro_batch_size_per_gpu": 1, "optimizer": {"params": {"lr": 1e-5}}, "memory": {"gpu": "3500MiB", "host": "2GiB", "pinned": 0},
+        "zero_optimization": {"stage": 3}, "machine": {"device": "cpu"},
+        # Else they are chosen by what the budget leaves, differently in each row.
+        "execution": {"overlap": "forward", "keep_graphs": 0, "keep_weights": 0, "device_slots": 2, "boundaries": "gpu", "pools": {"state": 32}}}))
     return config
 
 
