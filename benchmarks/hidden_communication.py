@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How much of the communication between two ranks hides behind computation, by ZeRO stage, on an emulated network; measured beside predicted.
 
-    hidden_communication.py [--out DIR]     default: benchmarks/results (hidden_communication.md)
+    hidden_communication.py [--out DIR] [--shapes NAME...] [--ratios X...]     default: benchmarks/results (hidden_communication.md)
 
 Timing only (machine.compute): every byte is copied, exchanged (at machine.links.net) and updated, computations take their time and compute
 nothing. Computation is so much longer than communication as the column says. Two shapes: one whose embedding is as small a part as
@@ -81,17 +81,19 @@ def measured(config, folder, *case):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--shapes", nargs="+", choices=list(SHAPES), default=list(SHAPES))
+    parser.add_argument("--ratios", nargs="+", type=float, default=RATIOS)
     arguments = parser.parse_args()
     table = ["| model | stage | compute / communication | hidden, predicted | hidden, measured | communication s, predicted | measured | step s, predicted | measured |",
              "|" + "---|" * 9]
     folder = Path(tempfile.mkdtemp(prefix="hidden-communication-"))
     try:
-        for shape, inputs in SHAPES.items():
+        for shape in arguments.shapes:
             shutil.rmtree(folder / "model", ignore_errors=True)
-            config = make_inputs(folder, *inputs)
+            config = make_inputs(folder, *SHAPES[shape])
             for label, *case in CASES:
                 bounds = plan(config, folder / "cache", *case, 1e11)["bounds"]
-                for ratio in RATIOS:
+                for ratio in arguments.ratios:
                     compute = 1e11 * bounds["compute"] / (ratio * bounds["net"])
                     document = plan(config, folder / "cache", *case, compute)
                     communication, seconds = measured(config, folder, *case, compute)
