@@ -2,30 +2,17 @@
 
 #include <gtest/gtest.h>
 
-#include <thread>
-
-#include "engine/comm/local_group.h"
-#include "gpu/emulated_device.h"
+#include "emulated_ranks.h"
 
 namespace sluice::comm {
 namespace {
 
 std::vector<CommRates> measure(int world, const CommOptions& network, uint64_t bytes) {
-  LocalGroup group(world);
   std::vector<CommRates> rates(static_cast<size_t>(world));
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < world; ++rank)
-    threads.emplace_back([&, rank] {
-      const auto device = gpu::make_plain_device({});
-      CommOptions options = network;
-      options.device = device.get();
-      const auto comm = group.join(rank, options);
-      const auto stream = device->create_stream("comm");
-      rates[static_cast<size_t>(rank)] = measure_comm(*comm, *device, *stream, bytes, 0.1);
-      comm->control().close();
-      EXPECT_EQ(device->budget().used(), staging_bytes(world, options.staging));  // nothing else is kept
-    });
-  for (auto& thread : threads) thread.join();
+  run_emulated_ranks(world, network, [&](Comm& comm, gpu::Device& device, gpu::Stream& stream, const CommOptions& options) {
+    rates[static_cast<size_t>(comm.rank())] = measure_comm(comm, device, stream, bytes, 0.1);
+    EXPECT_EQ(device.budget().used(), staging_bytes(world, options.staging));  // nothing else is kept
+  });
   return rates;
 }
 

@@ -3,12 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <thread>
 
-#include "engine/comm/local_group.h"
-#include "gpu/emulated_device.h"
+#include "emulated_ranks.h"
 
 namespace sluice::comm {
 namespace {
@@ -20,21 +20,11 @@ double since(Clock::time_point start) { return std::chrono::duration<double>(Clo
 
 // Each rank on a thread of its own; `body` gets 1 MiB of device memory.
 void run_ranks(int world, const CommOptions& network, const std::function<void(Comm&, gpu::Stream&, std::byte*)>& body) {
-  LocalGroup group(world);
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < world; ++rank)
-    threads.emplace_back([&, rank] {
-      const auto device = gpu::make_plain_device({});
-      CommOptions options = network;
-      options.device = device.get();
-      const auto memory = device->allocate(1 << 20, "test");
-      std::fill_n(memory->data(), 1 << 20, std::byte{});
-      const auto comm = group.join(rank, options);
-      const auto stream = device->create_stream("comm");
-      body(*comm, *stream, memory->data());
-      comm->control().close();
-    });
-  for (auto& thread : threads) thread.join();
+  run_emulated_ranks(world, network, [&](Comm& comm, gpu::Device& device, gpu::Stream& stream, const CommOptions&) {
+    const auto memory = device.allocate(1 << 20, "test");
+    std::fill_n(memory->data(), 1 << 20, std::byte{});
+    body(comm, stream, memory->data());
+  });
 }
 
 std::vector<Part> halves() { return {{0, 1 << 18}, {1 << 18, 1 << 18}}; }  // of bf16: 512 KiB each
