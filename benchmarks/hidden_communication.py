@@ -13,16 +13,11 @@ import json
 import os
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
-import numpy as np
+from random_inputs import make_inputs, run
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tools"))
-SLUICE = str(ROOT / "build/release/sluice")
 SMALL = {"hidden_size": 768, "intermediate_size": 2048, "num_hidden_layers": 12, "num_attention_heads": 12, "num_key_value_heads": 4, "head_dim": 64,
          "vocab_size": 8192, "tie_word_embeddings": True, "max_position_embeddings": 1024}
 SHAPES = {"82M, embedding 8 %": ("llama", json.dumps(SMALL), 8192), "GPT-2 124M": ("gpt2", "GPT-2-124M", 50257)}
@@ -31,25 +26,11 @@ RATIOS = [1.25, 2.5]  # of computation to communication. A forward is a quarter 
 NET = 100e6
 
 
-def run(words, **more):
-    done = subprocess.run([SLUICE, *map(str, words)], cwd=ROOT, capture_output=True, text=True, **more)
-    if done.returncode != 0:
-        sys.exit(done.stderr)
-    return done
-
-
-def make_inputs(folder, family, sizes, vocabulary):
-    from token_file import Writer, tokenizer_hash
-    model = folder / "model"
-    run(["init", model, "--family", family, "--sizes", sizes, "--tokenizer", ROOT / "build/test_models/tokenizer"])
-    writer = Writer(folder / "train.tokens", vocabulary, tokenizer_hash(model))
-    generator = np.random.default_rng(1)
-    for _ in range(64):
-        writer.add(generator.integers(0, vocabulary, 512))
-    writer.finish()
+def make_config(folder, family, sizes, vocabulary):
+    model, tokens = make_inputs(folder, family, sizes, vocabulary)
     config = folder / "config.json"
     config.write_text(json.dumps({
-        "model": {"path": str(model)}, "data": {"train": str(folder / "train.tokens"), "sequence_length": 256}, "steps": 6,
+        "model": {"path": str(model)}, "data": {"train": str(tokens), "sequence_length": 256}, "steps": 6,
         "train_micro_batch_size_per_gpu": 2, "optimizer": {"params": {"lr": 1e-5}}, "memory": {"gpu": "3GiB", "host": "2GiB"},
         "execution": {"overlap": "forward", "optimizer_threads": 1, "keep_weights": 0, "keep_graphs": 0, "device_slots": 2, "boundaries": "gpu",
                       "pools": {"state": 32}}, "run": {"dir": str(folder / "run")},
@@ -90,7 +71,7 @@ def main():
     try:
         for shape in arguments.shapes:
             shutil.rmtree(folder / "model", ignore_errors=True)
-            config = make_inputs(folder, *SHAPES[shape])
+            config = make_config(folder, *SHAPES[shape])
             for label, *case in CASES:
                 bounds = plan(config, folder / "cache", *case, 1e11)["bounds"]
                 for ratio in arguments.ratios:

@@ -10,28 +10,16 @@ stage shards it. Planned rows for GPT-2 XL need no ranks. Needs build/release/sl
 import argparse
 import json
 import shutil
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
-import numpy as np
+from random_inputs import make_inputs, run
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tools"))
-SLUICE = str(ROOT / "build/release/sluice")
 MiB = 1 << 20
 BUDGET = 4 << 30  # of one device, for the largest micro-batch
 ROWS = [("0", 0, "none", "none"), ("1", 1, "none", "none"), ("2", 2, "none", "none"), ("3", 3, "none", "none"),
         ("3 + cpu", 3, "cpu", "cpu"), ("3 + nvme", 3, "nvme", "nvme")]
 PURPOSES = ["weights", "gradients", "optimizer state", "boundaries", "temporaries"]
-
-
-def run(words, check=True):
-    done = subprocess.run([SLUICE, *map(str, words)], cwd=ROOT, capture_output=True, text=True)
-    if check and done.returncode != 0:
-        sys.exit(done.stderr)
-    return done
 
 
 def settings(stage, weights, state, micro, more):
@@ -123,18 +111,11 @@ def main():
         "![](zero_stages.svg)\n\n" + "\n".join(table) + "\n\n## GPT-2 XL, planned (a100-40g)\n\n" + "\n".join(xl) + "\n")
 
 
-def make_inputs(folder):
-    from token_file import Writer, tokenizer_hash
-    model = folder / "gpt2"
-    run(["init", model, "--family", "gpt2", "--sizes", "GPT-2-124M", "--tokenizer", ROOT / "build/test_models/tokenizer"])
-    writer = Writer(folder / "train.tokens", 50257, tokenizer_hash(model))
-    generator = np.random.default_rng(1)
-    for _ in range(64):
-        writer.add(generator.integers(0, 50257, 512))
-    writer.finish()
+def make_config(folder):
+    model, tokens = make_inputs(folder, "gpt2", "GPT-2-124M", 50257)
     config = folder / "gpt2.json"
     config.write_text(json.dumps({
-        "model": {"path": str(model)}, "data": {"train": str(folder / "train.tokens"), "sequence_length": 256}, "steps": 3,
+        "model": {"path": str(model)}, "data": {"train": str(tokens), "sequence_length": 256}, "steps": 3,
         "train_micro_batch_size_per_gpu": 1, "optimizer": {"params": {"lr": 1e-5}}, "memory": {"gpu": "3500MiB", "host": "2GiB", "pinned": 0},
         "zero_optimization": {"stage": 3}, "machine": {"device": "cpu"},
         # Else they are chosen by what the budget leaves, differently in each row.
@@ -143,7 +124,7 @@ def make_inputs(folder):
 
 
 def measure_all(folder):
-    config = make_inputs(folder)
+    config = make_config(folder)
     head = ["W", "stage", "planned peak", "measured peak", "weights", "gradients", "state", "formula w + g + s", "at work", "boundaries", "temporaries",
             "step s", "exchanged MB", f"micro-batch in {BUDGET >> 30} GiB"]
     table, pictures = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)], []
