@@ -77,7 +77,8 @@ class Sample {
         length_(std::min<int64_t>(kTokens, static_cast<int64_t>(o.sequence))),
         flops_{layout_, config_, static_cast<uint64_t>(rows_), static_cast<uint64_t>(length_), 0} {
     const at::ScalarType type = compute_type(layout_);
-    for (const auto& block : layout_.blocks()) weights_.push_back(weights_of(block, type));
+    embedding_ = weights_of(layout_.blocks().front(), type);
+    head_ = weights_of(layout_.blocks().back(), type);
     // Other layers' weights and gradients lie between two uses of one: none is found in the caches.
     const uint64_t layer = layout_.blocks()[1].device_elements() * (2 + 4);
     for (uint64_t bytes = 0; bytes < kBeyondCaches; bytes += layer) layers_.push_back(weights_of(layout_.blocks()[1], type));
@@ -88,7 +89,7 @@ class Sample {
               std::vector<std::vector<int32_t>>(static_cast<size_t>(rows_), {0}),
               static_cast<uint64_t>(rows_ * length_)};
     batch_.random = RandomKey{};
-    x_ = model_->embed(weights_[0], batch_) * 50;
+    x_ = model_->embed(embedding_, batch_) * 50;
     gradient_ = x_ * 1e-3;
   }
 
@@ -103,7 +104,7 @@ class Sample {
                                         }) /
                          (flops_.layer_forward(1) + flops_.layer_backward(1, true));
     const double loss =
-        median_seconds(budget, [&](size_t) { model_->loss(weights_[2], weights_[0], x_, batch_, 1e-3, true); }) /
+        median_seconds(budget, [&](size_t) { model_->loss(head_, embedding_, x_, batch_, 1e-3, true); }) /
         flops_.loss(true);
     const double layers = 8.0 * static_cast<double>(full.layers) * static_cast<double>(layer_parameters(full));
     const double head = 6.0 * static_cast<double>(full.vocab * full.hidden);
@@ -116,7 +117,8 @@ class Sample {
   const std::unique_ptr<Model> model_;
   const int64_t rows_, length_;
   const StepFlops flops_;
-  std::vector<BlockWeights> weights_, layers_;
+  BlockWeights embedding_, head_;
+  std::vector<BlockWeights> layers_;
   MicroBatch batch_;
   at::Tensor x_, gradient_;
 };
