@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How much of the communication between two ranks hides behind computation, by ZeRO stage, on an emulated network; measured beside predicted.
 
-    hidden_communication.py [--out DIR] [--shapes NAME...] [--ratios X...]     default: benchmarks/results (hidden_communication.md)
+    hidden_communication.py [--out DIR] [--shapes NAME...] [--stages NAME...] [--ratios X...] [--graphs N|all...]     default: benchmarks/results (hidden_communication.md)
 
 Timing only (machine.compute): every byte is copied, exchanged (at machine.links.net) and updated, computations take their time and compute
 nothing. Computation is so much longer than communication as the column says. Two shapes: one whose embedding is as small a part as
@@ -9,6 +9,7 @@ that of an 8B model, and GPT-2 124M, whose embedding (a third) is gathered when 
 and quiet cores.
 """
 import argparse
+import itertools
 import json
 import os
 import shutil
@@ -31,15 +32,16 @@ def make_config(folder, family, sizes, vocabulary):
     config = folder / "config.json"
     config.write_text(json.dumps({
         "model": {"path": str(model)}, "data": {"train": str(tokens), "sequence_length": 256}, "steps": 6,
-        "train_micro_batch_size_per_gpu": 2, "optimizer": {"params": {"lr": 1e-5}}, "memory": {"gpu": "3GiB", "host": "2GiB"},
-        "execution": {"overlap": "forward", "optimizer_threads": 1, "keep_weights": 0, "keep_graphs": 0, "device_slots": 2, "boundaries": "gpu",
+        "train_micro_batch_size_per_gpu": 2, "optimizer": {"params": {"lr": 1e-5}}, "memory": {"gpu": "6GiB", "host": "2GiB"},
+        "execution": {"overlap": "forward", "optimizer_threads": 1, "keep_weights": 0, "device_slots": 2, "boundaries": "gpu",
                       "pools": {"state": 32}}, "run": {"dir": str(folder / "run")},
         "machine": {"device": "cpu", "compute_threads": 1, "links": {"net": f"{NET / 1e6}MB/s"}}}))
     return config
 
 
-def settings(stage, weights, state, compute):
+def settings(stage, weights, state, graphs, compute):
     keys = {"zero_optimization.stage": stage, "zero_optimization.offload_param.device": weights, "zero_optimization.offload_optimizer.device": state,
+            "execution.keep_graphs": graphs if graphs == "all" else int(graphs),
             "machine.compute": f"{compute / 1e9:.6f}GFLOP/s"}
     return [word for key, value in keys.items() for word in ("--set", f"{key}={json.dumps(value)}")]
 
@@ -63,23 +65,26 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     parser.add_argument("--shapes", nargs="+", choices=list(SHAPES), default=list(SHAPES))
+    parser.add_argument("--stages", nargs="+", choices=[label for label, *_ in CASES], default=[label for label, *_ in CASES])
+    parser.add_argument("--graphs", nargs="+", default=["0"], help="layers whose graphs are kept; without them a forward is computed twice")
     parser.add_argument("--ratios", nargs="+", type=float, default=RATIOS)
     arguments = parser.parse_args()
-    table = ["| model | stage | compute / communication | hidden, predicted | hidden, measured | communication s, predicted | measured | step s, predicted | measured |",
-             "|" + "---|" * 9]
+    table = ["| model | stage | kept graphs | compute / communication | hidden, predicted | hidden, measured | communication s, predicted | measured | step s, predicted | measured |",
+             "|" + "---|" * 10]
     folder = Path(tempfile.mkdtemp(prefix="hidden-communication-"))
     try:
         for shape in arguments.shapes:
             shutil.rmtree(folder / "model", ignore_errors=True)
             config = make_config(folder, *SHAPES[shape])
-            for label, *case in CASES:
-                bounds = plan(config, folder / "cache", *case, 1e11)["bounds"]
-                for ratio in arguments.ratios:
+            for label, *tiers in (case for case in CASES if case[0] in arguments.stages):
+                for graphs, ratio in itertools.product(arguments.graphs, arguments.ratios):
+                    case = [*tiers, graphs]
+                    bounds = plan(config, folder / "cache", *case, 1e11)["bounds"]
                     compute = 1e11 * bounds["compute"] / (ratio * bounds["net"])
                     document = plan(config, folder / "cache", *case, compute)
                     communication, seconds = measured(config, folder, *case, compute)
                     expected = document["communication"]
-                    table.append(f"| {shape} | {label} | {ratio} | {100 * expected['hidden']:.0f} % | {100 * communication['hidden']:.0f} % | "
+                    table.append(f"| {shape} | {label} | {graphs} | {ratio} | {100 * expected['hidden']:.0f} % | {100 * communication['hidden']:.0f} % | "
                                  f"{expected['seconds']:.2f} | {communication['seconds']:.2f} | {document['step_seconds']:.2f} | {seconds:.2f} |")
                     print(table[-1], flush=True)
     finally:
