@@ -5,25 +5,22 @@
 #include <fstream>
 
 #include "apps/command.h"
-#include "apps/fit_advice.h"
-#include "apps/machine_choice.h"
 #include "apps/output_file.h"
 #include "apps/plan_output.h"
+#include "apps/planning.h"
 #include "apps/schedule_output.h"
-#include "apps/training_options.h"
 #include "apps/tuning.h"
 #include "base/error.h"
 #include "base/units.h"
 #include "configs/explain.h"
-#include "configs/read_config.h"
 
 namespace sluice::apps {
 namespace {
 
 using base::ErrorKind;
 
-struct Options : ConfigOptions {
-  std::string machine, out;
+struct Options : PlanningOptions {
+  std::string out;
   bool tiers = false, batch = false;
   std::optional<uint64_t> tokens;
 };
@@ -38,6 +35,7 @@ nlohmann::ordered_json tuned_json(const Tuned& tuned) {
   return {{"before", plan_json(tuned.before)},
           {"after", plan_json(tuned.after)},
           {"settings", choices_json(tuned.settings)},
+          {"chosen", choices_json(tuned.open)},
           {"config", configs::resolved_json(tuned.after.config)}};
 }
 
@@ -49,12 +47,11 @@ std::string step_text(const PlannedRun& run) {
 
 int run_tune(const Options& options) {
   if (options.tokens && !options.batch) base::fail(ErrorKind::config, "--tokens goes with --batch");
-  configs::RunConfig config = configs::read_config(options.config, {.set = options.set, .purpose = configs::Purpose::planning});
+  const configs::RunConfig config = read_planned(options);
   check_writable("--out", options.out);
-  choose_threads(&config);
   for (const std::string& note : config.notes) spdlog::info("{}", note);
   const engine::HfConfig model = model_of(config);
-  const offload::Machine machine = choose_machine(options.machine, config, model);
+  const offload::Machine machine = planned_machine(options, config, model);
   const Tuned tuned = tune(config, model, machine,
                            {.plan = {.machine = options.machine, .spans = false},
                             .tiers = options.tiers,
@@ -66,14 +63,12 @@ int run_tune(const Options& options) {
     fmt::print("{} on {}{}\nbefore: {}\nafter:  {}\n", tuned.after.model, machine.name, machine.assumed ? " (assumed rates)" : "",
                step_text(tuned.before), step_text(tuned.after));
     if (!tuned.settings.empty()) fmt::print("\n{}", choices_table(tuned.settings));
-    if (tuned.settings.empty() && tuned.after.fits()) fmt::print("\nnothing to change\n");
+    if (tuned.settings.empty() && tuned.after.fits())
+      fmt::print("\nnothing to change{}\n{}", tuned.open.empty() ? "" : "; what the config leaves open is chosen already", chosen_text(tuned.open));
   }
-  if (!options.out.empty()) write_config(tuned.after.config, options.out);
-  if (tuned.after.fits()) return 0;
-  spdlog::error("no settings were found that fit: {}", fit_advice(tuned.after, model));
-  return static_cast<int>(!tuned.after.fits("gpu")    ? ErrorKind::device_memory
-                          : !tuned.after.fits("host") ? ErrorKind::host_memory
-                                                      : ErrorKind::disk);
+  if (tuned.after.fits() && !options.out.empty()) write_config(tuned.after.config, options.out);
+  if (!tuned.after.fits()) spdlog::error("no settings were found that fit{}", options.out.empty() ? "" : "; " + options.out + " is not written");
+  return verdict(tuned.after, model);
 }
 
 }  // namespace
@@ -82,11 +77,8 @@ void add_tune(CLI::App& app, Context& context) {
   auto options = std::make_shared<Options>();
   CLI::App* command = add_command(app, context, "tune", "Find the fastest settings that change no numbers, as a config; nothing is loaded",
                                   options, run_tune);
-  add_config_options(*command, *options)->required();
+  add_planning_options(*command, *options);
   command->add_option("--out", options->out, "Write the best config here, every value in it")->type_name("FILE");
-  command
-      ->add_option("--machine", options->machine, "Profile of the machine, as for sluice plan; without it this machine, measured once")
-      ->type_name("FILE|NAME");
   command->add_flag("--tiers", options->tiers, "Also choose where weights and optimizer state live; storage.durable stays as it is");
   command->add_flag("--batch", options->batch,
                     "Also choose micro-batch and accumulation at the same tokens per step; this changes the last bits of the numbers");

@@ -96,7 +96,7 @@ std::vector<SettingChoice> differences(const RunConfig& before, double before_se
 
 Tuned tune(const RunConfig& config, const engine::HfConfig& model, const offload::Machine& machine, const TuneRequest& request) {
   OpenPlan open = plan_open(config, model, machine, request.plan);
-  Tuned tuned{std::move(open.run), {}, {}};
+  Tuned tuned{std::move(open.run), {}, {}, std::move(open.choice.settings)};
   const PlannedRun& before = tuned.before;
   const Budgets budgets{before.memory.gpu_have, before.memory.host_have};
   // Settings that the config leaves open are open for each variant; its tiers and threads are chosen.

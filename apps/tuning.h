@@ -18,6 +18,7 @@ struct Tuned {
   PlannedRun before;                    // as `train` would run the config
   PlannedRun after;                     // never slower than `before` where that fits; its config has every setting chosen
   std::vector<SettingChoice> settings;  // that differ between the two configs, and why
+  std::vector<SettingChoice> open;      // that the config leaves open: as chosen in `before`
 };
 
 // Nothing is loaded. Error(config).

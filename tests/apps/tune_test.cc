@@ -132,6 +132,28 @@ TEST_F(TuneTest, AutoMakesTrainMeasureTheMachineOnce) {
   EXPECT_EQ(read_all(at("first/metrics.jsonl")).substr(0, 60), read_all(at("plain/metrics.jsonl")).substr(0, 60)) << "the same bits";
 }
 
+TEST_F(TuneTest, RanksAreTunedToo) {
+  const Words batch{"train_batch_size=16", "gradient_accumulation_steps=4"};
+  const json one = document("tune", "1b.json", {}), four = document("tune", "1b.json", batch, {"--world", "2"});
+  EXPECT_EQ(four.at("after").at("world"), 2);
+  EXPECT_GT(four.at("after").at("bytes_per_step").at("net"), 0);
+  EXPECT_NE(four.at("after").at("step_seconds"), one.at("after").at("step_seconds"));
+}
+
+TEST_F(TuneTest, WhatFitsNowhereIsSaidAndNotWritten) {
+  const ProgramResult r = on_4090("tune", "1b.json", {"memory.host=64MiB"}, {"--out", "best.json"});
+  EXPECT_EQ(r.status, 5);
+  EXPECT_THAT(r.err, HasSubstr("no settings were found that fit; best.json is not written"));
+  EXPECT_THAT(r.err, HasSubstr("host needs"));
+  EXPECT_THAT(r.out, Not(HasSubstr("nothing to change")));
+  EXPECT_FALSE(std::filesystem::exists(at("best.json")));
+}
+
+TEST_F(TuneTest, AMissedGoalIsTheExitCode) {
+  EXPECT_EQ(on_4090("tune", "1b.json", {"goals.step_seconds=0.001"}).status, 10);
+  EXPECT_EQ(on_4090("tune", "1b.json", {"goals.step_seconds=1000"}).status, 0);
+}
+
 TEST_F(TuneTest, BadInputIsRefused) {
   expect_refused({"tune", "1b.json", "--machine", "h100", "--tokens", "4096"}, 2, {"goes with --batch"});
   expect_refused({"tune", "1b.json", "--machine", "h100", "--batch", "--tokens", "1000"}, 2, {"not a multiple of data.sequence_length = 1024"});

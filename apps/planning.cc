@@ -1,0 +1,61 @@
+#include "apps/planning.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "apps/fit_advice.h"
+#include "apps/machine_choice.h"
+#include "apps/training_options.h"
+#include "base/error.h"
+#include "configs/machine_profile.h"
+#include "configs/read_config.h"
+
+namespace sluice::apps {
+
+using base::ErrorKind;
+
+void add_planning_options(CLI::App& command, PlanningOptions& options) {
+  add_config_options(command, options)->required();
+  std::string names;
+  for (const offload::Machine& machine : configs::builtin_machines()) names += (names.empty() ? "" : ", ") + machine.name;
+  command
+      .add_option("--machine", options.machine,
+                  "Profile of the machine, a JSON file (sluice bench --out) or a built-in one (" + names +
+                      "); without it this machine is measured once, in a few seconds")
+      ->type_name("FILE|NAME");
+  command.add_option("--world", options.world, "Plan for so many ranks, without starting them; figures are of rank 0, whose shard is the largest")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
+  command.add_option("--nodes", options.nodes, "Machines that the ranks are on; those of one share its drives, memory and cores")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
+}
+
+configs::RunConfig read_planned(const PlanningOptions& options, const std::vector<std::string>& more) {
+  std::vector<std::string> set = options.set;
+  set.insert(set.end(), more.begin(), more.end());
+  configs::RunConfig config =
+      configs::read_config(options.config, {.set = set, .purpose = configs::Purpose::planning, .world = options.world});
+  if (config.run.world % options.nodes != 0)
+    base::fail(ErrorKind::config, "--nodes {}: {} ranks cannot be shared out evenly", options.nodes, config.run.world);
+  choose_threads(&config);
+  return config;
+}
+
+offload::Machine planned_machine(const PlanningOptions& options, const configs::RunConfig& config, const engine::HfConfig& model) {
+  return shared_by(choose_machine(options.machine, config, model), config.run.world / options.nodes);
+}
+
+int verdict(const PlannedRun& run, const engine::HfConfig& model) {
+  if (!run.fits()) {
+    spdlog::error("it does not fit: {}", fit_advice(run, model));
+    return static_cast<int>(!run.fits("gpu")    ? ErrorKind::device_memory
+                            : !run.fits("host") ? ErrorKind::host_memory
+                                                : ErrorKind::disk);
+  }
+  for (const Goal& goal : run.goals)
+    if (goal.missed()) return static_cast<int>(ErrorKind::goal);
+  return 0;
+}
+
+}  // namespace sluice::apps

@@ -1,0 +1,31 @@
+// What sluice plan and sluice tune share: options, config, machine, exit code.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/command.h"
+#include "apps/planned_run.h"
+
+namespace sluice::apps {
+
+struct PlanningOptions : ConfigOptions {
+  std::string machine;            // a profile; empty: this machine
+  std::optional<uint64_t> world;  // ranks; none: one
+  uint64_t nodes = 1;             // machines that they are on
+};
+
+// CONFIG, --set, --machine, --world and --nodes.
+void add_planning_options(CLI::App& command, PlanningOptions& options);
+
+// `more`: assignments after those of --set. Threads are chosen. Error(config).
+configs::RunConfig read_planned(const PlanningOptions& options, const std::vector<std::string>& more = {});
+
+// A rank's share of it. Error(config), Error(disk).
+offload::Machine planned_machine(const PlanningOptions& options, const configs::RunConfig& config, const engine::HfConfig& model);
+
+// The exit code that a run with this config would end with, or that of a missed goal. Says what would fit when something does not.
+int verdict(const PlannedRun& run, const engine::HfConfig& model);
+
+}  // namespace sluice::apps
