@@ -33,7 +33,9 @@ std::vector<Change> harmless_changes(const std::string& place) {
   constexpr const char* kState = "zero_optimization.offload_optimizer.device";
   const auto weights = &configs::ZeroOptions::offload_param, state = &configs::ZeroOptions::offload_optimizer;
   if (place == "gpu")
-    return {{"execution.keep_graphs = 0",
+    return {{"execution.resident_blocks = 0",
+             [](RunConfig& c) { return std::exchange(c.execution.resident_blocks, 0).value_or(0) != 0; }},
+            {"execution.keep_graphs = 0",
              [](RunConfig& c) { return std::exchange(c.execution.keep_graphs, 0).value_or(0) != 0; }},
             {"execution.keep_weights = 0",
              [](RunConfig& c) { return std::exchange(c.execution.keep_weights, 0).value_or(0) != 0; }},

@@ -90,10 +90,12 @@ std::string memory_report(const configs::RunConfig& config, const offload::Layou
   uint64_t trainable = 0;
   for (const auto& block : layout.blocks())
     for (const auto& tensor : block.tensors) trainable += tensor.trainable ? tensor.count : 0;
-  return fmt::format("{} parameters, {} trainable; weights {}, state {}, overlap {}\n{}{}{}",
+  const auto blocks = std::min<size_t>(config.execution.resident_blocks.value_or(0), layout.blocks().size());
+  const std::string resident = blocks == 0 ? "" : fmt::format(", first {} of {} blocks on the device", blocks, layout.blocks().size());
+  return fmt::format("{} parameters, {} trainable; weights {}, state {}{}, overlap {}\n{}{}{}",
                      layout.parameters(), trainable,
                      offload::to_string(*config.zero_optimization.offload_param.device),
-                     offload::to_string(*config.zero_optimization.offload_optimizer.device),
+                     offload::to_string(*config.zero_optimization.offload_optimizer.device), resident,
                      offload::to_string(*config.execution.overlap), memory_table(memory), crash_cost(config),
                      overlap_note(config));
 }

@@ -12,6 +12,7 @@
 #include "apps/planned_run.h"
 #include "apps/rank_session.h"
 #include "apps/ranks.h"
+#include "apps/resident_choice.h"
 #include "apps/run_dir.h"
 #include "apps/run_figures.h"
 #include "apps/run_memory.h"
@@ -160,6 +161,7 @@ configs::RunConfig read(const Options& options, const RankSession& ranks) {
   configs::RunConfig config = configs::read_config(options.config, {.set = set, .purpose = configs::Purpose::training, .world = ranks.world()});
   for (const std::string& note : config.notes) spdlog::info("{}", note);
   choose_open_values(&config, ranks.on_this_host());
+  if (!config.execution.resident_blocks) choose_resident_blocks(&config, model_of(config), device_memory(config));
   return config;
 }
 

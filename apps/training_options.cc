@@ -75,6 +75,7 @@ offload::PlanOptions plan_options(const configs::RunConfig& c) {
   plan.pools.device_slots = c.execution.device_slots.value_or(2);
   plan.keep_weights = c.execution.keep_weights.value_or(0);
   plan.keep_graphs = c.execution.keep_graphs.value_or(0);
+  plan.resident_blocks = c.execution.resident_blocks.value_or(0);
   plan.zero_stage = static_cast<uint32_t>(c.zero_optimization.stage);
   return plan;
 }
@@ -175,6 +176,12 @@ std::pair<uint64_t, uint64_t> memory_to_share(const configs::RunConfig& c) {
 }
 
 }  // namespace
+
+uint64_t device_memory(const configs::RunConfig& c) {
+  if (c.memory.gpu) return *c.memory.gpu;
+  const bool cuda = c.machine.device == configs::DeviceType::cuda;
+  return (cuda ? memory_to_share(c).first : engine::memory_budget(0, c.memory.host.value_or(0))) / 20 * 19;
+}
 
 void choose_open_values(configs::RunConfig* c, uint64_t processes) {
   choose_device(c);

@@ -15,7 +15,7 @@ constexpr const char* kGradientSum =
 constexpr const char* kBuffers =
     "memory.host and execution.pools size the host buffers, which are always pinned";
 constexpr const char* kPrefetch =
-    "what is on the device follows from execution.device_slots, execution.keep_weights and memory.gpu";
+    "what is on the device follows from execution.device_slots, execution.resident_blocks, execution.keep_weights and memory.gpu";
 constexpr const char* kStored =
     "the run's store and `sluice export` take the place of DeepSpeed's checkpoints";
 constexpr const char* kOverlap = "disk, copies and optimizer always overlap, tile by tile";
@@ -129,7 +129,7 @@ constexpr DeepspeedKey kKeys[] = {
     {"zero_optimization.offload_optimizer.pipeline_write", kNone, kOverlap},
     {"zero_optimization.offload_optimizer.fast_init", kNone, "moments of zero are never written"},
     {"zero_optimization.offload_optimizer.ratio", kMust,
-     "splitting the optimizer between device and CPU is not built", "1"},
+     "execution.resident_blocks splits the optimizer between device and CPU, by blocks", "1"},
     {"zero_optimization.offload_optimizer.super_offload", kOff, "SuperOffload is not built"},
     {"zero_optimization.offload_optimizer.cpuadam_cores_perc", kNone,
      "execution.optimizer_threads sets the threads"},

@@ -234,6 +234,9 @@ void add_machine(Table& t) {
         "host buffers for gradients, in tiles");
   t.add("execution.optimizer_threads", or_auto(integer<uint32_t>(1, 4096)),
         FIELD(execution.optimizer_threads), "threads of the optimizer; auto: all this process may use");
+  t.add("execution.resident_blocks", or_auto(integer<uint32_t>(0, 1 << 20)), FIELD(execution.resident_blocks),
+        "first blocks, from the embedding on, that stay on the device with their optimizer state whatever the tiers say; auto: as many as "
+        "fit memory.gpu");
   t.add("execution.keep_weights", or_auto(layers()), FIELD(execution.keep_weights),
         "last layers whose weights stay on the device from forward to backward; auto: none, or on a measured machine what is fastest");
   t.add("execution.keep_graphs", or_auto(layers()), FIELD(execution.keep_graphs),

@@ -167,10 +167,14 @@ void resolve_storage(RunConfig* config) {
     for (size_t j = 0; j < i; ++j)
       if (storage.paths[i] == storage.paths[j])
         refuse(*config, "storage.paths", "names {} twice; name each drive once", storage.paths[i].string());
+  const bool resident = config->execution.resident_blocks != std::optional<uint32_t>(0);
   if (!storage.durable && optimizer.device) {
-    storage.durable = optimizer.device == Tier::nvme ? Durable::step : Durable::checkpoint;
-    derive(config, "storage.durable", fmt::format("the state is on {}", value_of(*config, kState)));
+    storage.durable = optimizer.device == Tier::nvme && !resident ? Durable::step : Durable::checkpoint;
+    derive(config, "storage.durable", resident ? "blocks live on the device" : fmt::format("the state is on {}", value_of(*config, kState)));
   }
+  if (storage.durable == Durable::step && resident)
+    refuse(*config, "execution.resident_blocks",
+           "what lives on the device cannot be written out every step for now; set it to 0, or storage.durable to \"checkpoint\"");
   if (storage.durable == Durable::step && optimizer.device == Tier::none)
     refuse(*config, "storage.durable",
            "state on the device cannot be written out every step for now; take \"checkpoint\", or {} \"cpu\"",
@@ -197,6 +201,9 @@ void resolve_execution(RunConfig* config) {
     execution.boundaries = Boundaries::gpu;
     derive(config, "execution.boundaries", "nothing has to move");
   }
+  if (execution.resident_blocks.value_or(0) > 0 && config->zero_optimization.offload_optimizer.device == Tier::none &&
+      origin_of(*config, kState).kind != Origin::Kind::chosen)
+    refuse(*config, "execution.resident_blocks", "{} \"none\" keeps every block on the device; leave it out", kState);
   if (machine.compute && !config->only_planned && machine.device == DeviceType::cuda)
     refuse(*config, "machine.compute", "an emulated rate is for the emulated device; set machine.device to \"cpu\"");
   if (machine.compute && config->run.eval_every > 0)
@@ -310,6 +317,12 @@ void choose_compute_threads(RunConfig* config, uint32_t threads, const std::stri
   if (config->machine.compute_threads) return;
   config->machine.compute_threads = threads;
   config->origins["machine.compute_threads"] = {Origin::Kind::chosen, "chosen: " + reason};
+}
+
+void choose_resident_blocks(RunConfig* config, uint32_t blocks, const std::string& reason) {
+  if (config->execution.resident_blocks) return;
+  config->execution.resident_blocks = blocks;
+  config->origins["execution.resident_blocks"] = {Origin::Kind::chosen, "chosen: " + reason};
 }
 
 }  // namespace sluice::configs

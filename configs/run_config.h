@@ -135,6 +135,7 @@ struct ExecutionOptions {
   std::optional<uint32_t> keep_weights;  // last layers; kAllLayers: all; unset: 0, or what the simulator finds best
   std::optional<uint32_t> keep_graphs;
   std::optional<Boundaries> boundaries;  // always resolved
+  std::optional<uint32_t> resident_blocks = 0;  // first blocks; unset: choose_resident_blocks decides
 };
 
 struct GoalOptions {  // what a run should keep to; sluice plan says whether it will

@@ -54,7 +54,7 @@ void CommOps::gather(const offload::OpRun& run, gpu::Stream& stream) {
   stream.enqueue([slot] { StepBuffers::refilled(slot); });
   auto* whole = static_cast<std::byte*>(slot.data_ptr());
   std::byte* shard = ring(run, {Ring::shard_layer, Ring::shard_big});
-  if (shard == nullptr) shard = shape_.resident() ? static_cast<std::byte*>(buffers_.resident(b).data_ptr()) : whole;
+  if (shard == nullptr) shard = shape_.resident(b) ? static_cast<std::byte*>(buffers_.resident(b).data_ptr()) : whole;
   const uint64_t each = shape_.weight_bytes();
   for (const bool trainable : {true, false}) {
     if ((trainable ? block.trainable : block.frozen) == 0) continue;

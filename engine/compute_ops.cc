@@ -56,7 +56,7 @@ BlockWeights ComputeOps::weights(const offload::OpRun& run, uint32_t block, bool
   // A tied loss names two blocks: the head's norm in a layer's slot, the embedding in the big one.
   const bool big = is_big(shape_.layout(), block);
   BlockWeights w;
-  if (!shape_.through_slots()) {
+  if (!shape_.through_slots(block)) {
     w.flat = buffers_.resident(block);
   } else {
     for (const Ring ring : {Ring::device_layer, Ring::device_kept, Ring::device_big})

@@ -113,7 +113,7 @@ class DryRun {
   BlockWeights weights(uint32_t block, bool gradient) const {
     const bool big = is_big(layout_, block);
     BlockWeights w;
-    if (!shape_.through_slots()) {
+    if (!shape_.through_slots(block)) {
       w.flat = buffers_.resident(block);
     } else {
       const Ring ring = big ? Ring::device_big : shape_.ring_size(Ring::device_layer) > 0 ? Ring::device_layer : Ring::device_kept;

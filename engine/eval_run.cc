@@ -114,6 +114,7 @@ EvalResult evaluate(const EvalRunOptions& options) {
 
   offload::PlanOptions plan_options = options.plan;
   plan_options.micro_batches = options.accumulation;
+  plan_options.resident_blocks = 0;  // of a training run
   const offload::Plan plan = offload::build_eval_plan(setup.layout, plan_options);
   check_plan(plan);
   const StepShape shape(setup.layout, step_options(options, setup.reader.config().hidden), ring_sizes({&plan}));

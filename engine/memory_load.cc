@@ -94,8 +94,8 @@ bool keeps_all(const StepShape& shape) { return shape.several_ranks() && !shape.
 uint64_t staged_bytes(const StepShape& shape) {
   uint64_t largest = 0;
   for (const auto& tile : shape.layout().tiles()) {
-    if (shape.resident() || keeps_all(shape)) largest = std::max(largest, shape.layout().weights_extent_bytes(tile));
-    if ((shape.state_on_device() || keeps_all(shape)) && tile.trainable) largest = std::max(largest, shape.layout().state_extent_bytes(tile));
+    if (shape.resident(tile.block) || keeps_all(shape)) largest = std::max(largest, shape.layout().weights_extent_bytes(tile));
+    if ((shape.state_on_device(tile.block) || keeps_all(shape)) && tile.trainable) largest = std::max(largest, shape.layout().state_extent_bytes(tile));
   }
   return largest;
 }
@@ -115,9 +115,9 @@ void load_shard(const StepShape& shape, StepBuffers& buffers, const offload::Sto
     std::byte* state = buffers.state_home(i);
     if (state != nullptr) {
       const offload::Extent extent = store.extent(slot, i, offload::Part::state);
-      shape.state_on_device() ? staging.load(extent, state) : transfers.add(io::IoOp::read, extent, state);
+      shape.state_on_device(tiles[i].block) ? staging.load(extent, state) : transfers.add(io::IoOp::read, extent, state);
     }
-    if (!shape.resident()) {
+    if (!shape.resident(tiles[i].block)) {
       if (weights != nullptr) transfers.add(io::IoOp::read, store.extent(slot, i, offload::Part::weights), weights);
     } else {
       const offload::Extent extent = store.extent(slot, i, offload::Part::weights);
@@ -155,15 +155,16 @@ void load_shared(const StepShape& shape, StepBuffers& buffers, const offload::St
     };
     const uint64_t weights_bytes = shape.layout().weights_extent_bytes(tiles[i]), state_bytes = shape.layout().state_extent_bytes(tiles[i]);
     fetch(offload::Part::weights, weights_bytes);
-    if (shape.resident()) {
+    const bool resident = shape.resident(tiles[i].block), state_on_device = shape.state_on_device(tiles[i].block);
+    if (resident) {
       keep(buffers.resident_place(tiles[i]), true, weights_bytes);
       StepBuffers::refilled(buffers.resident(tiles[i].block));
     }
-    if (buffers.weights_home(i) != nullptr && !(shape.resident() && shape.state_on_device()))
+    if (buffers.weights_home(i) != nullptr && !(resident && state_on_device))
       keep(buffers.weights_home(i), false, weights_bytes);
     if (tiles[i].trainable) {
       fetch(offload::Part::state, state_bytes);
-      keep(buffers.state_home(i), shape.state_on_device(), state_bytes);
+      keep(buffers.state_home(i), state_on_device, state_bytes);
     }
     if (progress) progress(i + 1, tiles.size());
   }
@@ -192,9 +193,10 @@ void store_homes(const StepShape& shape, StepBuffers& buffers, const offload::St
   };
   for (uint32_t i = 0; i < tiles.size(); ++i) {
     if (!tiles[i].trainable || !shape.in_own_store(i)) continue;
-    // Resident weights are the home when the state is on the device too.
-    put(i, offload::Part::weights, buffers.weights_home(i), shape.state_on_device());
-    put(i, offload::Part::state, buffers.state_home(i), shape.state_on_device());
+    // Resident weights are the home where the state is on the device too.
+    const bool on_device = shape.state_on_device(tiles[i].block);
+    put(i, offload::Part::weights, buffers.weights_home(i), on_device);
+    put(i, offload::Part::state, buffers.state_home(i), on_device);
   }
   transfers.wait();
 }

@@ -25,20 +25,11 @@ uint64_t tile_scale(const offload::Layout& layout, uint32_t most_tiles) {
 // Rings that hold so much of the model have more buffers when tiles are smaller; the others hold so many
 // tiles.
 std::array<uint32_t, offload::kRings> unscaled(std::array<uint32_t, offload::kRings> sizes, uint64_t scale) {
-  for (const Ring ring : {Ring::weights_held, Ring::gradients, Ring::tied_gradients}) {
+  for (const Ring ring : {Ring::weights_held, Ring::gradients, Ring::device_gradients, Ring::tied_gradients}) {
     uint32_t& size = sizes[static_cast<size_t>(ring)];
     size = static_cast<uint32_t>(size * scale);
   }
   return sizes;
-}
-
-// State on a real device: the optimizer works in its memory, and gradients do not leave it.
-offload::Machine with_state_on_device(offload::Machine m) {
-  if (m.device_memory_rate <= 0) return m;  // emulated: the same DRAM and cores
-  m.adam = m.device_memory_rate / offload::kAdamBytes;
-  m.d2h = m.h2d = m.device_memory_rate / 2;
-  m.dram = 0;
-  return m;
 }
 
 TemporariesOptions temporaries_options(const RunPlanOptions& o, const offload::PlanOptions& plan,
@@ -74,7 +65,7 @@ std::vector<MemoryRow> memory_rows(const RunPlanOptions& o, const offload::PlanO
   std::vector<MemoryRow> rows = shape.rows();
   if (coarse)  // rings that hold much of the model
     for (MemoryRow& row : rows)
-      row.estimated = row.place == "host" || (row.purpose == "gradients" && shape.state_on_device());
+      row.estimated = row.place == "host" || (row.purpose == "gradients" && shape.some_state_on_device());
   MemoryRow temporaries{"gpu", "temporaries"};
   temporaries.bytes = estimate_temporaries(o.config, shape, temporaries_options(o, options, shape.layout()));
   temporaries.estimated = true;
@@ -108,9 +99,8 @@ RunPlan plan_run(const RunPlanOptions& o) {
   check_plan(run.plan);
   const StepFlops flops{*run.layout, o.config, o.trainer.micro_batch, o.trainer.sequence,
                         options.keep_graphs};
-  const offload::Machine machine = shape.state_on_device() ? with_state_on_device(o.machine) : o.machine;
   run.simulation =
-      simulate(run.plan, machine, [&](const offload::Op& op) { return flops.of(op); }, {.spans = o.spans});
+      simulate(run.plan, o.machine, [&](const offload::Op& op) { return flops.of(op); }, {.spans = o.spans});
   return run;
 }
 

@@ -21,9 +21,10 @@ offload::PlanOptions train_plan_options(const TrainerOptions& o, const offload::
   const Tier master = plan.weights == Tier::none ? plan.state : plan.weights;
   plan.write_weights = plan.commit || master == Tier::nvme;
   plan.write_state = plan.commit || plan.state == Tier::nvme;
+  const auto blocks = static_cast<uint32_t>(layout.blocks().size());
+  plan.resident_blocks = plan.state == Tier::none ? blocks : std::min(plan.resident_blocks, blocks);
+  if (plan.state == Tier::none) plan.state = Tier::cpu;  // of no block
   plan.pinned_tiles = count_pinned(layout, plan, o.pinned);
-  // State on the device moves like state in RAM: only the place of its buffers differs (StepShape).
-  if (plan.state == Tier::none) plan.state = Tier::cpu;
   if (o.host_boundaries)
     plan.host_boundary_bytes = uint64_t{o.micro_batch} * o.sequence * static_cast<uint64_t>(hidden) * weight_bytes(layout.schema());
   return plan;
@@ -47,6 +48,7 @@ StepOptions step_options(const TrainerOptions& o, const offload::Layout& layout,
   s.sequence = o.sequence;
   s.hidden = static_cast<uint32_t>(hidden);
   s.pinned_tiles = pinned_tiles;
+  s.resident_blocks = o.plan.resident_blocks;
   s.rank = o.plan.rank;
   s.zero_stage = o.plan.zero_stage;
   s.comm_staging = comm::staging_bytes(static_cast<int>(layout.world()), comm_staging(o, layout));

@@ -11,7 +11,7 @@ using offload::Ring;
 
 namespace {
 
-constexpr Ring kHostRings[] = {Ring::weights, Ring::weights_held, Ring::state, Ring::gradients, Ring::tied_gradients};
+constexpr Ring kTileRings[] = {Ring::weights, Ring::weights_held, Ring::state, Ring::gradients, Ring::device_gradients, Ring::tied_gradients};
 constexpr Ring kWeightSlots[] = {Ring::device_layer, Ring::device_kept, Ring::device_big};
 constexpr Ring kGradientSlots[] = {Ring::grad_layer, Ring::grad_big};
 constexpr Ring kBytes[] = {Ring::shard_layer, Ring::shard_big, Ring::wire_layer, Ring::wire_big};
@@ -47,43 +47,40 @@ at::Tensor StepBuffers::over(std::byte* data, at::IntArrayRef sizes, at::ScalarT
 }
 
 void StepBuffers::place_rings() {
-  for (const Ring ring : kHostRings) {
-    const bool gradients = ring == Ring::gradients || ring == Ring::tied_gradients;
+  for (const Ring ring : kTileRings) {
+    const bool on_device = ring == Ring::device_gradients || (ring == Ring::tied_gradients && shape_.state_on_device(0));
     const std::string purpose = offload::to_string(ring);
     const Crosses crosses = ring == Ring::state ? Crosses::no : Crosses::to_device;
-    rings_[static_cast<size_t>(ring)] = gradients && shape_.state_on_device() ? device(purpose, shape_.ring_bytes(ring))
-                                                                              : host(purpose, shape_.ring_bytes(ring), crosses);
+    rings_[static_cast<size_t>(ring)] = on_device ? device(purpose, shape_.ring_bytes(ring)) : host(purpose, shape_.ring_bytes(ring), crosses);
   }
 }
 
 void StepBuffers::place_homes() {
   const auto& layout = shape_.layout();
   const auto& tiles = layout.tiles();
-  if (shape_.resident()) {
-    std::byte* at = device("resident weights", shape_.resident_bytes());
-    for (uint32_t b = 0; b < layout.blocks().size(); ++b) {
-      const uint64_t elements = shape_.resident_elements(b);
-      resident_.push_back(over(at, {static_cast<int64_t>(elements)}, compute_type(layout)));
-      at += elements * shape_.weight_bytes();
-    }
+  std::byte* at = device("resident weights", shape_.resident_bytes());
+  resident_.resize(layout.blocks().size());
+  for (uint32_t b = 0; b < layout.blocks().size(); ++b) {
+    if (!shape_.resident(b)) continue;
+    const uint64_t elements = shape_.resident_elements(b);
+    resident_[b] = over(at, {static_cast<int64_t>(elements)}, compute_type(layout));
+    at += elements * shape_.weight_bytes();
   }
   std::byte* weights = host("weights in RAM", shape_.weights_home_bytes(), Crosses::to_device);
-  std::byte* state = shape_.state_on_device() ? device("optimizer state", shape_.state_home_bytes())
-                                              : host("optimizer state in RAM", shape_.state_home_bytes(), Crosses::no);
+  std::byte* ram_state = host("optimizer state in RAM", shape_.state_home_bytes(StepShape::Place::ram), Crosses::no);
+  std::byte* device_state = device("optimizer state", shape_.state_home_bytes(StepShape::Place::device));
   weights_homes_.resize(tiles.size());
   state_homes_.resize(tiles.size());
   for (uint32_t i = 0; i < tiles.size(); ++i) {
+    const bool on_device = shape_.state_on_device(tiles[i].block);
     if (shape_.has_weights_home(i)) {
-      if (weights != nullptr) {
-        weights_homes_[i] = weights;
-        weights += layout.weights_extent_bytes(tiles[i]);
-      } else {
-        weights_homes_[i] = resident_place(tiles[i]);
-      }
+      weights_homes_[i] = on_device ? resident_place(tiles[i]) : weights;
+      if (!on_device) weights += layout.weights_extent_bytes(tiles[i]);
     }
     if (shape_.has_state_home(i)) {
-      state_homes_[i] = state;
-      state += layout.state_extent_bytes(tiles[i]);
+      std::byte*& next = on_device ? device_state : ram_state;
+      state_homes_[i] = next;
+      next += layout.state_extent_bytes(tiles[i]);
     }
   }
 }

@@ -23,20 +23,20 @@ class StepBuffers {
   // Error(host_memory or device_memory) when a budget is exceeded.
   StepBuffers(const StepShape& shape, gpu::Device& device, base::Budget& host);
 
-  // Host rings: weights, state, gradients (on the device when state is there).
+  // Rings of tiles: on the host, but for the gradients of state on the device; and of bytes on the device.
   std::byte* ring(offload::Ring ring, uint32_t buffer) const;
   std::byte* weights_home(uint32_t tile) const;  // null when the tile has none
   std::byte* state_home(uint32_t tile) const;
 
   // A device buffer with all its elements.
   at::Tensor whole(offload::Ring ring, uint32_t buffer) const { return slots_[static_cast<size_t>(ring)].at(buffer); }
-  // Device weights of a block in a ring slot or, for tier none, resident.
+  // Device weights of a block in a ring slot, or resident.
   at::Tensor slot(offload::Ring ring, uint32_t buffer, uint32_t block) const;
   at::Tensor resident(uint32_t block) const { return resident_[block]; }  // all of it, or this rank's shard (StepShape::gathers)
   // Where a tile lies in its block's device weights, or in this rank's shard of them, in bytes.
   uint64_t offset_in_block(const offload::Tile& tile) const;
   uint64_t offset_in_shard(const offload::Tile& tile) const;
-  // Of a tile in the resident weights.
+  // Of a tile of a resident block.
   std::byte* resident_place(const offload::Tile& tile) const;
   // Marks a slot's content as changed: a live graph that still needs the old one will throw.
   static void refilled(const at::Tensor& slot);
@@ -52,7 +52,7 @@ class StepBuffers {
   // Host memory that the device copies from and to: one micro-batch's tokens, one loss.
   std::byte* host_tokens(uint64_t period, uint32_t micro) const;
   double* host_loss(uint64_t period, uint32_t micro) const;
-  // Of one tile; null unless the state is on the device.
+  // Of one tile; null unless some of the state is on the device.
   double* leaf_sums() const { return leaf_sums_; }
   double* host_leaf_sums() const;
 
@@ -81,7 +81,7 @@ class StepBuffers {
   std::array<std::byte*, offload::kRings> rings_{};
   std::vector<std::byte*> weights_homes_, state_homes_;            // by tile
   std::array<std::vector<at::Tensor>, offload::kRings> slots_;     // device rings: weights or fp32 gradients
-  std::vector<at::Tensor> resident_;                               // by block; tier none
+  std::vector<at::Tensor> resident_;                               // by block; none where it is not resident
   std::vector<at::Tensor> boundaries_;                             // inputs by (block, micro-batch), then gradients
   at::Tensor tokens_, losses_;
   std::byte* host_boundaries_ = nullptr;  // by (block, micro-batch)

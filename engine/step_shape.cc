@@ -17,6 +17,7 @@ StepShape::StepShape(const offload::Layout& layout, const StepOptions& options,
   set(Ring::weights_held, tile * weight_bytes());
   set(Ring::state, tile * offload::state_bytes(layout.schema()));
   set(Ring::gradients, tile * gpu::wire_bytes(options.wire));
+  set(Ring::device_gradients, tile * gpu::wire_bytes(options.wire));
   set(Ring::tied_gradients, tile * gpu::wire_bytes(options.wire));
 
   for (const Ring ring : {Ring::boundary_even, Ring::boundary_odd, Ring::boundary_back}) set(ring, boundary_bytes());
@@ -65,6 +66,7 @@ uint64_t StepShape::resident_elements(uint32_t block) const {
 
 bool StepShape::has_weights_home(uint32_t tile) const {
   if (!owns(tile)) return false;
+  if (state_on_device(layout_->tiles()[tile].block)) return has_state_home(tile);
   switch (options_.weights) {
     case Tier::nvme: return tile < options_.pinned_tiles;
     case Tier::cpu: return true;
@@ -74,7 +76,9 @@ bool StepShape::has_weights_home(uint32_t tile) const {
 }
 
 bool StepShape::has_state_home(uint32_t tile) const {
-  return options_.training && owns(tile) && layout_->tiles()[tile].trainable && (options_.state != Tier::nvme || tile < options_.pinned_tiles);
+  const auto& place = layout_->tiles()[tile];
+  const bool in_memory = options_.state != Tier::nvme || tile < options_.pinned_tiles || state_on_device(place.block);
+  return options_.training && owns(tile) && place.trainable && in_memory;
 }
 
 uint64_t StepShape::boundary_bytes() const {
@@ -107,44 +111,52 @@ uint64_t StepShape::boundaries() const {
 uint64_t StepShape::token_bytes() const { return 4ull * options_.micro_batch * options_.sequence * sizeof(int64_t); }
 
 uint64_t StepShape::leaf_sum_bytes() const {
-  return state_on_device() ? layout_->tile_elements() / offload::kLeafElements * sizeof(double) : 0;
+  return some_state_on_device() ? layout_->tile_elements() / offload::kLeafElements * sizeof(double) : 0;
 }
 
 uint64_t StepShape::weights_home_bytes() const {
-  if (resident() && state_on_device()) return 0;  // the resident weights are the home
   uint64_t bytes = 0;
-  for (uint32_t i = 0; i < layout_->tiles().size(); ++i)
-    if (has_weights_home(i)) bytes += layout_->weights_extent_bytes(layout_->tiles()[i]);
+  for (uint32_t i = 0; i < layout_->tiles().size(); ++i) {
+    const auto& tile = layout_->tiles()[i];
+    // Beside state on the device the resident weights are the home.
+    if (has_weights_home(i) && !state_on_device(tile.block)) bytes += layout_->weights_extent_bytes(tile);
+  }
   return bytes;
 }
 
-uint64_t StepShape::state_home_bytes() const {
+uint64_t StepShape::state_home_bytes(Place place) const {
   uint64_t bytes = 0;
-  for (uint32_t i = 0; i < layout_->tiles().size(); ++i)
-    if (has_state_home(i)) bytes += layout_->state_extent_bytes(layout_->tiles()[i]);
+  for (uint32_t i = 0; i < layout_->tiles().size(); ++i) {
+    const auto& tile = layout_->tiles()[i];
+    if (has_state_home(i) && state_on_device(tile.block) == (place == Place::device)) bytes += layout_->state_extent_bytes(tile);
+  }
   return bytes;
+}
+
+uint64_t StepShape::gradient_bytes(Place place) const {
+  const bool device = place == Place::device;
+  return ring_bytes(device ? Ring::device_gradients : Ring::gradients) + (state_on_device(0) == device ? ring_bytes(Ring::tied_gradients) : 0);
 }
 
 uint64_t StepShape::resident_bytes() const {
   uint64_t elements = 0;
-  if (resident())
-    for (uint32_t b = 0; b < layout_->blocks().size(); ++b) elements += resident_elements(b);
+  for (uint32_t b = 0; b < layout_->blocks().size(); ++b)
+    if (resident(b)) elements += resident_elements(b);
   return elements * weight_bytes();
 }
 
 std::vector<MemoryRow> StepShape::rows() const {
-  const uint64_t wire = ring_bytes(Ring::gradients) + ring_bytes(Ring::tied_gradients);
-  const bool weights_pinned = (resident() ? options_.state : options_.weights) == Tier::nvme, state_pinned = options_.state == Tier::nvme;
+  const bool weights_pinned = (options_.weights == Tier::none ? options_.state : options_.weights) == Tier::nvme, state_pinned = options_.state == Tier::nvme;
   const uint64_t wires = ring_bytes(Ring::wire_layer) + ring_bytes(Ring::wire_big);
   const bool keeps_wires = options_.zero_stage == 1;  // the whole gradient, until its step ends
-  const uint64_t weights_homes = weights_home_bytes(), state_homes = state_on_device() ? 0 : state_home_bytes();
+  const uint64_t weights_homes = weights_home_bytes(), state_homes = state_home_bytes(Place::ram);
   std::vector<MemoryRow> rows{
       {"gpu", "weights", resident_bytes()},
       {"gpu", "weights at work", ring_bytes(Ring::device_layer) + ring_bytes(Ring::device_kept) + ring_bytes(Ring::device_big) +
                                      ring_bytes(Ring::shard_layer) + ring_bytes(Ring::shard_big)},
-      {"gpu", "gradients", (state_on_device() ? wire : 0) + (keeps_wires ? wires : 0)},
+      {"gpu", "gradients", gradient_bytes(Place::device) + (keeps_wires ? wires : 0)},
       {"gpu", "gradients at work", ring_bytes(Ring::grad_layer) + ring_bytes(Ring::grad_big) + (keeps_wires ? 0 : wires)},
-      {"gpu", "optimizer state", state_on_device() ? state_home_bytes() + leaf_sum_bytes() : 0},
+      {"gpu", "optimizer state", state_home_bytes(Place::device) + leaf_sum_bytes()},
       {"gpu", "boundaries", boundaries() * boundary_bytes() + ring_bytes(Ring::boundary_even) + ring_bytes(Ring::boundary_odd) +
                                 ring_bytes(Ring::boundary_back)},
       {"gpu", "communication", options_.comm_staging},
@@ -152,7 +164,7 @@ std::vector<MemoryRow> StepShape::rows() const {
       {"host", "weights", ring_bytes(Ring::weights) + ring_bytes(Ring::weights_held) + (weights_pinned ? 0 : weights_homes)},
       {"host", "optimizer state", ring_bytes(Ring::state) + (state_pinned ? 0 : state_homes)},
       {"host", "pinned set", (weights_pinned ? weights_homes : 0) + (state_pinned ? state_homes : 0)},
-      {"host", "gradients", state_on_device() ? 0 : wire},
+      {"host", "gradients", gradient_bytes(Place::ram)},
       {"host", "boundaries", host_boundaries() * boundary_bytes()},
       {"host", "tokens", exchange_bytes()},
   };

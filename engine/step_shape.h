@@ -21,6 +21,7 @@ struct StepOptions {
   uint32_t sequence = 0;           // tokens of a row
   uint32_t hidden = 0;
   uint32_t pinned_tiles = 0;       // of tier nvme, in RAM (offload::PlanOptions)
+  uint32_t resident_blocks = 0;    // on the device with their state, whatever the tiers
   uint32_t rank = 0;               // of layout.world() ranks
   uint32_t zero_stage = 3;
   uint64_t comm_staging = 0;       // device memory of the communicator
@@ -52,14 +53,15 @@ class StepShape {
   uint64_t ring_buffer_bytes(offload::Ring ring) const { return buffer_bytes_[static_cast<size_t>(ring)]; }
   uint64_t ring_bytes(offload::Ring ring) const { return ring_size(ring) * ring_buffer_bytes(ring); }
 
-  // Weights of tier none stay on the device in the compute type.
-  bool resident() const { return options_.weights == offload::Tier::none; }
-  // State of tier none: state and wire gradients are device memory.
-  bool state_on_device() const { return options_.state == offload::Tier::none; }
+  // Weights that stay on the device in the compute type.
+  bool resident(uint32_t block) const { return options_.weights == offload::Tier::none || block < options_.resident_blocks; }
+  // State and wire gradients are device memory.
+  bool state_on_device(uint32_t block) const { return options_.state == offload::Tier::none || block < options_.resident_blocks; }
+  bool some_state_on_device() const { return state_on_device(0); }
   bool several_ranks() const { return layout_->world() > 1; }
   // Blocks are made of the shards of all ranks, visit by visit.
   bool gathers() const { return several_ranks() && options_.zero_stage == 3; }
-  bool through_slots() const { return !resident() || gathers(); }
+  bool through_slots(uint32_t block) const { return !resident(block) || gathers(); }
   bool owns(uint32_t tile) const;  // updates it; in stage 0 every rank all tiles
   bool in_own_store(uint32_t tile) const { return layout_->tiles()[tile].shard == options_.rank; }
   // Of a block's resident weights: all of it, or of a gathered one this rank's shard, both segments padded.
@@ -80,11 +82,14 @@ class StepShape {
   uint64_t host_boundaries() const;  // how many live on the host
   uint64_t token_bytes() const;     // one micro-batch: tokens, targets, positions, document starts
   uint64_t loss_bytes() const { return options_.micro_batches * sizeof(double); }  // of a step
-  uint64_t leaf_sum_bytes() const;  // norms of one tile; 0 unless the state is on the device
+  uint64_t leaf_sum_bytes() const;  // norms of one tile; 0 unless some of the state is on the device
   // Host: what goes to the device and comes back in small pieces: tokens and losses of each period at work, leaf sums.
   uint64_t exchange_bytes() const { return kPeriodsAtWork * (options_.micro_batches * token_bytes() + loss_bytes()) + leaf_sum_bytes(); }
   uint64_t weights_home_bytes() const;  // in RAM
-  uint64_t state_home_bytes() const;    // RAM or device, see state_on_device()
+  enum class Place { ram, device };
+  uint64_t state_home_bytes(Place place) const;
+  // The gradients that wait for their update. Those of the tied head's part are with the embedding's.
+  uint64_t gradient_bytes(Place place) const;
   uint64_t resident_bytes() const;
 
   // gpu and host arenas. "at work": buffers that blocks pass through, as large as the largest block however many ranks there are.

@@ -170,7 +170,7 @@ void Trainer::Impl::load() {
   }
   compute = std::make_unique<ComputeOps>(*setup.model, shape, *buffers, math);
   transfer = std::make_unique<TransferOps>(shape, *buffers, *store, *runtime.queue);
-  if (shape.state_on_device() && runtime.update)
+  if (shape.some_state_on_device() && runtime.update)
     device_update = std::make_unique<DeviceUpdate>(*runtime.update, buffers->leaf_sums(), buffers->host_leaf_sums());
   const bool writes = plan_options_.write_weights || plan_options_.write_state;
   update = std::make_unique<UpdateOps>(

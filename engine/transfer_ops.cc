@@ -25,7 +25,8 @@ void TransferOps::copy_in(const offload::OpRun& run, gpu::Stream& stream) {
   if (const offload::Use* use = find_use(run.op(), {Ring::shard_layer, Ring::shard_big}))
     return stream.copy_in(buffers_.ring(use->ring, run.plan->buffer(*use, run.period)) + buffers_.offset_in_shard(tile), host, bytes);
   at::Tensor slot;
-  if (shape_.resident()) {
+  const bool resident = shape_.resident(tile.block);
+  if (resident) {
     slot = buffers_.resident(tile.block);
   } else {
     for (const Ring ring : {Ring::device_layer, Ring::device_kept, Ring::device_big})
@@ -35,7 +36,7 @@ void TransferOps::copy_in(const offload::OpRun& run, gpu::Stream& stream) {
   // On the stream, not here: work already enqueued may still need the old content and its version.
   stream.enqueue([slot] { StepBuffers::refilled(slot); });
   std::byte* device =
-      shape_.resident() ? buffers_.resident_place(tile) : static_cast<std::byte*>(slot.data_ptr()) + buffers_.offset_in_block(tile);
+      resident ? buffers_.resident_place(tile) : static_cast<std::byte*>(slot.data_ptr()) + buffers_.offset_in_block(tile);
   if (host != device) stream.copy_in(device, host, bytes);
 }
 
@@ -56,15 +57,14 @@ void TransferOps::load_boundary(const offload::OpRun& run, gpu::Stream& stream) 
 
 void TransferOps::copy_out(const offload::OpRun& run, gpu::Stream& stream) {
   const auto& tile = shape_.layout().tiles()[static_cast<uint32_t>(run.op().tile)];
-  const Ring ring = run.op().tied_part ? Ring::tied_gradients : Ring::gradients;
-  const offload::Use* use = find_use(run.op(), ring);
+  const offload::Use* use = find_use(run.op(), {Ring::tied_gradients, Ring::gradients, Ring::device_gradients});
   SLUICE_CHECK(use != nullptr, run.plan->name(run.index));
-  std::byte* to = buffers_.ring(ring, run.plan->buffer(*use, run.period));
+  std::byte* to = buffers_.ring(use->ring, run.plan->buffer(*use, run.period));
   // Of several ranks it has been rounded, and summed.
   if (const offload::Use* wire = find_use(run.op(), {Ring::wire_layer, Ring::wire_big})) {
     const uint64_t each = gpu::wire_bytes(shape_.options().wire);
     const std::byte* from = buffers_.ring(wire->ring, run.plan->buffer(*wire, run.period)) + tile.first * each;
-    return shape_.state_on_device() ? stream.copy(to, from, tile.count * each) : stream.copy_out(to, from, tile.count * each);
+    return shape_.state_on_device(tile.block) ? stream.copy(to, from, tile.count * each) : stream.copy_out(to, from, tile.count * each);
   }
   const float* device = nullptr;
   for (const Ring filled : {Ring::grad_layer, Ring::grad_big})

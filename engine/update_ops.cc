@@ -51,18 +51,20 @@ UpdateOps::UpdateOps(const StepShape& shape, StepBuffers& buffers, const cpu_ada
   }
 }
 
-cpu_adam::Gradient UpdateOps::gradient(const offload::OpRun& run, Ring ring) const {
-  const offload::Use* use = find_use(run.op(), ring);
+constexpr std::initializer_list<Ring> kOwn = {Ring::gradients, Ring::device_gradients}, kTied = {Ring::tied_gradients};
+
+cpu_adam::Gradient UpdateOps::gradient(const offload::OpRun& run, std::initializer_list<Ring> rings) const {
+  const offload::Use* use = find_use(run.op(), rings);
   if (use == nullptr) return {};
-  return {buffers_.ring(ring, run.plan->buffer(*use, run.period)), gradient_type(shape_.options().wire)};
+  return {buffers_.ring(use->ring, run.plan->buffer(*use, run.period)), gradient_type(shape_.options().wire)};
 }
 
 void UpdateOps::norm(const offload::OpRun& run, Step& step) const {
   const auto tile = static_cast<uint32_t>(run.op().tile);
   const auto& place = shape_.layout().tiles()[tile];
   const auto sums = std::span(step.leaf_sums).subspan(first_leaf_[tile], shape_.layout().leaves(place));
-  const cpu_adam::Gradient grad = gradient(run, Ring::gradients), tied = gradient(run, Ring::tied_gradients);
-  device_ != nullptr ? device_->squared_norms(grad, tied, place.count, sums) : adam_.squared_norms(grad, tied, place.count, sums);
+  const cpu_adam::Gradient grad = gradient(run, kOwn), tied = gradient(run, kTied);
+  on_device(place) ? device_->squared_norms(grad, tied, place.count, sums) : adam_.squared_norms(grad, tied, place.count, sums);
 }
 
 void UpdateOps::gate(Step& step) const {
@@ -121,14 +123,15 @@ void UpdateOps::update(const offload::OpRun& run, Step& step) const {
   cpu_adam::TileUpdate tile_update;
   tile_update.state = tile_state(layout.schema(), tile, weights, state);
   tile_update.count = tile.count;
-  tile_update.grad = gradient(run, Ring::gradients);
-  tile_update.grad2 = gradient(run, Ring::tied_gradients);
+  tile_update.grad = gradient(run, kOwn);
+  tile_update.grad2 = gradient(run, kTied);
   tile_update.grad_scale = static_cast<float>(step.clip / step.loss_scale.scale);
   tile_update.spans = spans_[index];
   tile_update.groups = step.groups;
-  tile_update.hashes = options_.hash ? &hashes : nullptr;
-  device_ != nullptr ? device_->update(tile_update) : adam_.update(tile_update);
-  if (!options_.hash) return;
+  const bool hash = options_.hash && !shape_.state_on_device(tile.block);  // what stays on the device is not written
+  tile_update.hashes = hash ? &hashes : nullptr;
+  on_device(tile) ? device_->update(tile_update) : adam_.update(tile_update);
+  if (!hash) return;
   step.hashes[2 * index] = offload::extent_hash(hashes.weights);
   step.hashes[2 * index + 1] = state_hash(hashes);
 }

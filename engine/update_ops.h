@@ -19,7 +19,7 @@ class UpdateOps {
     LossScaler scaler = LossScaler(LossScalerOptions{});
     bool hash = true;               // extents are written: their hashes are needed
   };
-  // device: null when the host works on every tile; else it does, and must outlive the object.
+  // device: works on the tiles whose state is on the device, and must outlive the object; null when the host works on every tile.
   UpdateOps(const StepShape& shape, StepBuffers& buffers, const cpu_adam::CpuAdam& adam, DeviceUpdate* device, const Options& options);
 
   void norm(const offload::OpRun& run, Step& step) const;
@@ -29,7 +29,8 @@ class UpdateOps {
   uint32_t leaf_count() const { return leaf_count_; }  // entries of Step::leaf_sums
 
  private:
-  cpu_adam::Gradient gradient(const offload::OpRun& run, offload::Ring ring) const;
+  cpu_adam::Gradient gradient(const offload::OpRun& run, std::initializer_list<offload::Ring> rings) const;
+  bool on_device(const offload::Tile& tile) const { return device_ != nullptr && shape_.state_on_device(tile.block); }
   [[noreturn]] void fail_nonfinite(const Step& step) const;
 
   const StepShape& shape_;

@@ -127,9 +127,10 @@ class EmulatedStream final : public Stream {
   }
 
   void cast_out(std::byte* to, const float* device, size_t count, WireType type) override {
-    if (!shared_->buffers.contains(to)) shared_->check_copy(reinterpret_cast<const std::byte*>(device), to, count * wire_bytes(type));
-    thread_.enqueue([this, to, device, count, type] {
-      shared_->d2h.pass(count * wire_bytes(type));
+    const bool leaves = !shared_->buffers.contains(to);
+    if (leaves) shared_->check_copy(reinterpret_cast<const std::byte*>(device), to, count * wire_bytes(type));
+    thread_.enqueue([this, to, device, count, type, leaves] {
+      if (leaves) shared_->d2h.pass(count * wire_bytes(type));
       switch (type) {
         case WireType::fp32: return static_cast<void>(std::memcpy(to, device, count * sizeof(float)));
         case WireType::fp16: return cast_to_fp16(device, reinterpret_cast<uint16_t*>(to), count);

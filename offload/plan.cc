@@ -80,7 +80,7 @@ const char* to_string(Lane lane) {
 
 const char* to_string(Ring ring) {
   constexpr const char* names[] = {"weights_held",   "weights",      "state",      "gradients",
-                                   "tied_gradients", "device_layer", "device_big", "device_kept",
+                                   "device_gradients", "tied_gradients", "device_layer", "device_big", "device_kept",
                                    "grad_layer",     "grad_big",     "shard_layer", "shard_big",
                                    "wire_layer",     "wire_big",     "boundary_even", "boundary_odd",
                                    "boundary_back"};

@@ -31,8 +31,9 @@ enum class Ring : uint8_t {
   weights_held,   // host weights tiles that stay from the backward's read until their write
   weights,        // host weights tiles released by their copy or write
   state,          // host state tiles
-  gradients,      // wire gradient tiles (on the host; state of tier none: on the device)
-  tied_gradients, // the same, of the tied head's part, kept until the embedding's update
+  gradients,      // wire gradient tiles, on the host
+  device_gradients,  // the same of resident blocks, on the device
+  tied_gradients, // of the tied head's part, kept until the embedding's update; where the embedding's own are
   device_layer,   // device weight slots for layers
   device_big,     // device weight slot for embedding, then head
   device_kept,    // device weight slots of kept blocks (keep_weights, keep_graphs)
@@ -46,7 +47,7 @@ enum class Ring : uint8_t {
   boundary_odd,
   boundary_back,  // device: a block's input, back for its backward
 };
-inline constexpr size_t kRings = 17;
+inline constexpr size_t kRings = 18;
 const char* to_string(Ring ring);
 
 // An edge from `op` of `periods` periods ago (0: this period).
@@ -72,10 +73,10 @@ struct Dep {
 //   save_boundary  boundary_even | boundary_odd
 //   load_boundary  boundary_back (acquires); used by backward
 //   reduce         wire_layer | wire_big (acquires); grad_layer | grad_big
-//   copy_out       gradients | tied_gradients (acquires); grad_layer | grad_big, or of several ranks wire_layer | wire_big
-//   norm           gradients; tied_gradients
+//   copy_out       gradients | device_gradients | tied_gradients (acquires); grad_layer | grad_big, or of several ranks wire_layer | wire_big
+//   norm           gradients | device_gradients; tied_gradients
 //   gate           every gradient tile that a wrong guess would need again: alone in using a ring many times
-//   update         weights | weights_held; state; gradients; tied_gradients
+//   update         weights | weights_held; state; gradients | device_gradients; tied_gradients
 //   write_weights  weights | weights_held
 //   write_state    state
 // clang-format on
@@ -105,7 +106,8 @@ struct Op {
   bool tied_part = false;  // copy_out, reduce: the head's contribution to the tied matrix (its Norm takes both parts)
   bool last_micro = false; // last micro-batch of its block: gradients are complete, the device slot is free
   bool previous_step = false;  // part of the step of the period before: a deferred update, what belongs to it, a late commit
-  uint64_t bytes = 0;      // moved on its lane; 0 for compute
+  uint64_t bytes = 0;      // moved on its lane; 0 for compute, and for copies that do not leave the device
+  bool on_device = false;  // copy_out, norm, update, copy_in of a tile whose state and gradient are device memory
   Key key;
   std::vector<Dep> deps;
   std::vector<Use> uses;   // acquisitions first; at most one use of a ring (but for the gate)
@@ -137,7 +139,7 @@ struct Plan {
     return static_cast<uint32_t>(((period - use.periods) * r.acquisitions + use.acquisition) % r.size);
   }
   // Filled by the period before, and numbered as that plan numbers it: no operation of this plan acquires it.
-  bool given(Ring ring) const { return follow_up && (ring == Ring::gradients || ring == Ring::tied_gradients); }
+  bool given(Ring ring) const { return follow_up && ring >= Ring::gradients && ring <= Ring::tied_gradients; }
   std::string name(uint32_t op) const;  // "CopyOut 3.1": kind, block, tile in block or micro-batch
 };
 

@@ -45,6 +45,11 @@ void check(const Layout& layout, const PlanOptions& o) {
         "offload_optimizer is none (state on the device), but offload_param is {}: state on the device needs "
         "the weights there too. Set offload_param to none, or offload_optimizer to cpu or nvme",
         to_string(o.weights));
+  if (o.commit && o.resident_blocks > 0)
+    fail(ErrorKind::config,
+         "execution.resident_blocks is {}: what lives on the device cannot be written out every step for now; set storage.durable to "
+         "\"checkpoint\", or resident_blocks to 0",
+         o.resident_blocks);
   check_stage(layout, o);
   SLUICE_CHECK(o.micro_batches > 0 && o.lane_width > 0);
   SLUICE_CHECK(o.spread >= 0 && o.spread <= 1, "share of deferred tiles");
@@ -62,10 +67,18 @@ bool owns(const Layout& layout, const PlanOptions& o, uint32_t tile) {
   return layout.world() == 1 || o.zero_stage == 0 || layout.tiles()[tile].shard == o.rank;
 }
 
-bool state_on_disk(const PlanOptions& o, uint32_t tile) { return o.state == Tier::nvme && tile >= o.pinned_tiles; }
+namespace {
+bool may_be_on_disk(const Layout& layout, const PlanOptions& o, uint32_t tile) {
+  return tile >= o.pinned_tiles && layout.tiles()[tile].block >= o.resident_blocks;
+}
+}  // namespace
 
-bool master_on_disk(const PlanOptions& o, uint32_t tile) {
-  return (o.weights == Tier::none ? o.state : o.weights) == Tier::nvme && tile >= o.pinned_tiles;
+bool state_on_disk(const Layout& layout, const PlanOptions& o, uint32_t tile) {
+  return o.state == Tier::nvme && may_be_on_disk(layout, o, tile);
+}
+
+bool master_on_disk(const Layout& layout, const PlanOptions& o, uint32_t tile) {
+  return (o.weights == Tier::none ? o.state : o.weights) == Tier::nvme && may_be_on_disk(layout, o, tile);
 }
 
 uint32_t count_pinned(const Layout& layout, const PlanOptions& options, uint64_t bytes) {
@@ -76,8 +89,8 @@ uint32_t count_pinned(const Layout& layout, const PlanOptions& options, uint64_t
     const Tile& tile = layout.tiles()[t];
     if (!owns(layout, options, t)) continue;
     // A frozen tile has no state, and of weights tier none no copy in RAM.
-    if (master_on_disk(none, t) && (tile.trainable || options.weights == Tier::nvme)) used += layout.weights_extent_bytes(tile);
-    if (state_on_disk(none, t) && tile.trainable) used += layout.state_extent_bytes(tile);
+    if (master_on_disk(layout, none, t) && (tile.trainable || options.weights == Tier::nvme)) used += layout.weights_extent_bytes(tile);
+    if (state_on_disk(layout, none, t) && tile.trainable) used += layout.state_extent_bytes(tile);
     if (used > bytes) return t;
   }
   return static_cast<uint32_t>(layout.tiles().size());
@@ -142,14 +155,17 @@ void PlanBuilder::plan_tiles() {
     const auto make = [&](OpKind kind, Lane lane, uint64_t bytes) {
       return static_cast<int32_t>(add_tile(kind, lane, {}, t, bytes));
     };
+    const bool stays = on_device(tile(t).block);
     ops.norm = make(OpKind::norm, Lane::update, wire);
     ops.update = make(OpKind::update, Lane::update, 2 * (weights + state) + wire);
-    if (options_.write_weights)
+    op(static_cast<uint32_t>(ops.norm)).on_device = op(static_cast<uint32_t>(ops.update)).on_device = stays;
+    if (options_.write_weights && !stays)
       ops.write_weights = make(OpKind::write_weights, Lane::disk_write_weights, weights);
-    if (options_.write_state) ops.write_state = make(OpKind::write_state, Lane::disk_write_state, state);
-    if (resident()) {
-      ops.refresh = make(OpKind::copy_in, Lane::h2d, weights);
+    if (options_.write_state && !stays) ops.write_state = make(OpKind::write_state, Lane::disk_write_state, state);
+    if (resident(tile(t).block)) {
+      ops.refresh = make(OpKind::copy_in, Lane::h2d, stays ? 0 : weights);
       op(ops.refresh).visit = Visit::update;
+      op(static_cast<uint32_t>(ops.refresh)).on_device = stays;
     }
   }
 }
@@ -219,6 +235,7 @@ void PlanBuilder::size_rings() {
   size_weights();
   set(Ring::state, pools.state != 0 ? pools.state : kStateTiles);
   set(Ring::gradients, pools.gradients != 0 ? pools.gradients : UINT32_MAX);
+  all(Ring::device_gradients);
   all(Ring::tied_gradients);
   set(Ring::device_layer, pools.device_slots != 0 ? pools.device_slots : 2);
   set(Ring::device_big, 1);

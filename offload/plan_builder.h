@@ -30,6 +30,8 @@ struct PlanOptions {
   uint32_t keep_graphs = 0;   // last layers whose graph stays (implies their weights stay)
   uint32_t lane_width = 4;    // of the disk lanes
   uint32_t pinned_tiles = 0;  // first tiles of the layout: those of tier nvme live in RAM, never read, still written
+  // First blocks whose weights, state and gradients are device memory whatever the tiers say: read once, and nothing of them moves.
+  uint32_t resident_blocks = 0;
   uint32_t wire_bytes = 0;    // of one gradient element off the device; 0: of the compute type
   // Of each boundary tensor, where they live on the host; 0: on the device, and no operation moves them.
   uint64_t host_boundary_bytes = 0;
@@ -41,8 +43,8 @@ struct PlanOptions {
 bool owns(const Layout& layout, const PlanOptions& options, uint32_t tile);
 
 // Where a tile is read from: the state, and the master weights (of weights tier none they live with the state).
-bool state_on_disk(const PlanOptions& options, uint32_t tile);
-bool master_on_disk(const PlanOptions& options, uint32_t tile);
+bool state_on_disk(const Layout& layout, const PlanOptions& options, uint32_t tile);
+bool master_on_disk(const Layout& layout, const PlanOptions& options, uint32_t tile);
 
 // How many of the first tiles `bytes` of RAM can pin: what of each is on nvme.
 uint32_t count_pinned(const Layout& layout, const PlanOptions& options, uint64_t bytes);
@@ -53,8 +55,10 @@ uint32_t count_pinned(const Layout& layout, const PlanOptions& options, uint64_t
 // Tiers. nvme: tiles go through rings. cpu: tiles have a home in RAM, no ring and no read. Weights none:
 // resident on the device; no CopyIn for forward and backward, but one (visit update) of each updated tile
 // into its resident place; the master hi lives with the state, so its tiles are read for Update when the
-// state is on nvme. State none (needs weights none): state and rounded gradients are device memory; same
-// operations as for cpu, the engine runs them there.
+// state is on nvme. State none (needs weights none): every block is resident.
+//
+// Resident blocks have the operations of weights none and state cpu, which move no bytes: the engine runs them on device memory. Nothing
+// writes their state in a step, so there can be no commit in each.
 //
 // Frozen tiles are read and copied in like trainable ones, from the base file, and never updated. Blocks
 // below the lowest trainable parameter have no Backward; a wholly frozen block above it has one for its
@@ -72,7 +76,7 @@ uint32_t count_pinned(const Layout& layout, const PlanOptions& options, uint64_t
 // Placements backward and spread update on a guess, which needs a spare of the old state: the published slot.
 // Without commit there is none, so every tile is deferred (as in forward).
 //
-// Error(config): impossible tiers, or impossible in the stage; nothing to train. Pools too small are found by check_plan.
+// Error(config): impossible tiers, or impossible in the stage; commits with resident blocks; nothing to train. Pools too small are found by check_plan.
 Plan build_train_plan(const Layout& layout, const PlanOptions& options);
 
 // Forward and Loss only, no gradients. One period is one group of micro-batches. Weights come from the same

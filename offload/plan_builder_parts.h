@@ -86,15 +86,16 @@ class PlanBuilder {
   void updates_after_gate();
   void commit();
 
-  bool resident() const { return options_.weights == Tier::none; }
+  bool on_device(uint32_t b) const { return b < options_.resident_blocks; }  // weights, state and gradients
+  bool resident(uint32_t b) const { return options_.weights == Tier::none || on_device(b); }  // weights
   bool several_ranks() const { return layout_.world() > 1; }
   bool gathers() const { return several_ranks() && options_.zero_stage == 3; }
   bool replicates() const { return several_ranks() && (options_.zero_stage == 1 || options_.zero_stage == 2); }
-  bool through_slots() const { return !resident() || gathers(); }  // weights reach the device slots visit by visit
+  bool through_slots(uint32_t b) const { return !resident(b) || gathers(); }  // weights reach the device slots visit by visit
   bool updates_on_guess() const {
     return options_.placement == Placement::backward || options_.placement == Placement::spread;
   }
-  bool kept(uint32_t b) const { return b >= first_kept_ && b < head_ && through_slots(); }
+  bool kept(uint32_t b) const { return b >= first_kept_ && b < head_ && through_slots(b); }
   bool big(uint32_t b) const { return b == 0 || (b == head_ && !layout_.tied()); }
   int32_t loss_slot() const { return static_cast<int32_t>(head_); }
   int32_t backward_slot(uint32_t b) const {

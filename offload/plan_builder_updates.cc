@@ -13,11 +13,13 @@ void PlanBuilder::land(uint32_t b, int32_t slot, uint32_t last, const Use& gradi
 void PlanBuilder::land_tile(uint32_t t, int32_t slot, uint32_t last, const Use& from, bool tied_part) {
   TileOps& ops = tiles_[t];
   const float place = place_in_slot(t);
+  const bool stays = on_device(tile(t).block);
   const uint32_t copy =
-      add_tile(OpKind::copy_out, Lane::d2h, {slot, 0, place}, t, tile(t).count * wire_bytes_);
+      add_tile(OpKind::copy_out, Lane::d2h, {slot, 0, place}, t, stays ? 0 : tile(t).count * wire_bytes_);
   op(copy).tied_part = tied_part;
+  op(copy).on_device = stays;
   depend(copy, static_cast<int32_t>(last), 0);
-  const Use wire = acquire(copy, tied_part ? Ring::tied_gradients : Ring::gradients);
+  const Use wire = acquire(copy, tied_part ? Ring::tied_gradients : stays ? Ring::device_gradients : Ring::gradients);
   use(copy, from);
 
   const auto norm = static_cast<uint32_t>(ops.norm), update = static_cast<uint32_t>(ops.update),
@@ -45,7 +47,7 @@ void PlanBuilder::place_update(uint32_t t, int32_t slot) {
   if (ops.deferred || options_.placement == Placement::none) depend(update, gate_, ops.deferred ? 1 : 0);
 
   std::optional<Use> state;
-  if (state_on_disk(options_, t)) {
+  if (state_on_disk(layout_, options_, t)) {
     const uint32_t read =
         add_tile(OpKind::read_state, Lane::disk_state, {slot, ops.deferred ? 0.0f : 1.0f, place}, t,
                  layout_.state_extent_bytes(tile(t)));
@@ -64,13 +66,13 @@ void PlanBuilder::place_update(uint32_t t, int32_t slot) {
     depend(update, ops.write_weights, 1);
   }
   place_writes(t, weights, state);
-  if (resident()) place_refresh(t, slot, weights);
+  if (resident(tile(t).block)) place_refresh(t, slot, weights);
 }
 
 // The host tile of the master weights; none when they have a home.
 std::optional<Use> PlanBuilder::weights_for_update(uint32_t t, int32_t slot) {
   const TileOps& ops = tiles_[t];
-  if (!master_on_disk(options_, t)) return std::nullopt;
+  if (!master_on_disk(layout_, options_, t)) return std::nullopt;
   if (ops.held) return ops.held;
   const uint32_t read =
       add_tile(OpKind::read_weights, Lane::disk_weights, {slot, ops.deferred ? 0.0f : 1.0f, place_in_slot(t)},

@@ -10,7 +10,7 @@ PlanBuilder::Visited PlanBuilder::visit(uint32_t b, int32_t slot, Visit kind) {
   for (uint32_t t : tiles_of(b)) {
     const bool updated = train_ && tile(t).trainable;
     if (updated && tiles_[t].deferred && kind != Visit::backward) place_update(t, slot);
-    if (!resident()) {
+    if (!resident(b)) {
       copy_in(t, slot, kind, visited);
     } else if (updated) {
       visited.after.emplace_back(tiles_[t].refresh, tiles_[t].deferred ? 0 : 1);
@@ -41,7 +41,7 @@ void PlanBuilder::copy_in(uint32_t t, int32_t slot, Visit kind, Visited& visited
   if (updated && tiles_[t].deferred && kind != Visit::backward) {  // straight from Update's tile
     depend(copy, tiles_[t].update, 0);
     if (const Use* tile_use = find_use(op(tiles_[t].update), Ring::weights)) use(copy, *tile_use);
-  } else if (master_on_disk(options_, t)) {
+  } else if (master_on_disk(layout_, options_, t)) {
     use(copy, read_for_visit(t, slot, kind, copy));
   } else if (updated) {  // from its home in RAM
     depend(copy, tiles_[t].update, tiles_[t].deferred ? 0 : 1);
@@ -124,7 +124,7 @@ void PlanBuilder::backwards() {
     Visited visited;  // the embedding's backward needs no weights
     if (kept(b)) {
       visited.slot = kept_slots_[b];
-    } else if (b > 0 && through_slots()) {
+    } else if (b > 0 && through_slots(b)) {
       visited = visit(b, slot, Visit::backward);
     }
     const std::vector<uint32_t> micro = compute(OpKind::backward, b, slot, visited);

@@ -24,7 +24,7 @@ class FollowUp {
     std::sort(updates_.begin(), updates_.end(), [](const Op* a, const Op* b) { return a->tile < b->tile; });
     for (const Op* op : updates_) add_tile(*op);
     if (options_.commit && !updates_.empty() && (redo_ ? !late : late)) add_commit();
-    for (const Ring ring : {Ring::gradients, Ring::tied_gradients}) info(ring) = train_.rings[static_cast<size_t>(ring)];
+    for (const Ring ring : {Ring::gradients, Ring::device_gradients, Ring::tied_gradients}) info(ring) = train_.rings[static_cast<size_t>(ring)];
     order_plan(plan_);
     for (const Ring ring : {Ring::weights, Ring::state})
       info(ring).size = std::min(info(ring).acquisitions, std::max(1u, train_.rings[static_cast<size_t>(ring)].size));
@@ -67,12 +67,14 @@ class FollowUp {
     const Tile& tile = layout_.tiles()[index];
     const uint64_t weight_bytes = layout_.weights_extent_bytes(tile), state_bytes = layout_.state_extent_bytes(tile);
     reads_.clear();
-    const auto weights = read(OpKind::read_weights, Lane::disk_weights, trained, master_on_disk(options_, index), Ring::weights, weight_bytes);
-    const auto state = read(OpKind::read_state, Lane::disk_state, trained, state_on_disk(options_, index), Ring::state, state_bytes);
+    const auto weights = read(OpKind::read_weights, Lane::disk_weights, trained, master_on_disk(layout_, options_, index), Ring::weights, weight_bytes);
+    const auto state = read(OpKind::read_state, Lane::disk_state, trained, state_on_disk(layout_, options_, index), Ring::state, state_bytes);
 
+    const bool stays = tile.block < options_.resident_blocks;
     const uint32_t update = add(OpKind::update, Lane::update, trained, 1, trained.bytes);
+    op(update).on_device = stays;
     for (const uint32_t i : reads_) op(update).deps.push_back({i, 0});
-    for (const Ring ring : {Ring::gradients, Ring::tied_gradients})
+    for (const Ring ring : {Ring::gradients, Ring::device_gradients, Ring::tied_gradients})
       if (const Use* use = find_use(trained, ring)) op(update).uses.push_back({ring, use->acquisition, 1});
     for (const auto& use : {weights, state})
       if (use) op(update).uses.push_back(*use);
@@ -83,9 +85,9 @@ class FollowUp {
       if (use) op(i).uses.push_back(*use);
       return i;
     };
-    if (options_.write_weights) writes_.push_back(after(OpKind::write_weights, Lane::disk_write_weights, weight_bytes, weights));
-    if (options_.write_state) writes_.push_back(after(OpKind::write_state, Lane::disk_write_state, state_bytes, state));
-    if (options_.weights == Tier::none) op(after(OpKind::copy_in, Lane::h2d, weight_bytes, weights)).visit = Visit::update;
+    if (options_.write_weights && !stays) writes_.push_back(after(OpKind::write_weights, Lane::disk_write_weights, weight_bytes, weights));
+    if (options_.write_state && !stays) writes_.push_back(after(OpKind::write_state, Lane::disk_write_state, state_bytes, state));
+    if (options_.weights == Tier::none || stays) op(after(OpKind::copy_in, Lane::h2d, stays ? 0 : weight_bytes, weights)).visit = Visit::update;
     ++slot_;
   }
 

@@ -17,7 +17,7 @@ constexpr Rings kDeviceGradients = {Ring::grad_layer, Ring::grad_big};
 constexpr Rings kShards = {Ring::shard_layer, Ring::shard_big};
 constexpr Rings kWires = {Ring::wire_layer, Ring::wire_big};
 constexpr Rings kInputs = {Ring::boundary_even, Ring::boundary_odd};
-constexpr Rings kHostGradients = {Ring::gradients, Ring::tied_gradients};
+constexpr Rings kHostGradients = {Ring::gradients, Ring::device_gradients, Ring::tied_gradients};
 
 class UseCheck {
  public:
@@ -25,7 +25,7 @@ class UseCheck {
     for (const Op& op : plan.ops) {
       if (op.kind == OpKind::update) trained_.insert(op.block);
       tied_ |= op.tied_part;
-      slots_ |= find_use(op, kDeviceSlots) != nullptr;
+      if (op.kind == OpKind::gather || (op.kind == OpKind::copy_in && op.visit != Visit::update)) brought_.insert(op.block);
       gathers_ |= op.kind == OpKind::gather;
       reduces_ |= op.kind == OpKind::reduce;
     }
@@ -65,7 +65,7 @@ class UseCheck {
       const OpKind kind = op(i).kind;
       if (filler.kind == OpKind::copy_out) same(i, dep.op, kHostGradients);
       if (kind == OpKind::update && filler.kind == OpKind::norm)
-        same(i, dep.op, {Ring::gradients}), same(i, dep.op, {Ring::tied_gradients});
+        same(i, dep.op, {Ring::gradients, Ring::device_gradients}), same(i, dep.op, {Ring::tied_gradients});
       if (dep.periods != 0) continue;
       if (filler.kind == OpKind::copy_in) same(i, dep.op, kDeviceSlots), same(i, dep.op, kShards);
       if (filler.kind == OpKind::gather) same(i, dep.op, kDeviceSlots);
@@ -109,10 +109,8 @@ class UseCheck {
   void check_compute(uint32_t i) const {
     const bool loss = op(i).kind == OpKind::loss;
     const bool embedding_backward = op(i).kind == OpKind::backward && op(i).block == 0;  // needs no weights
-    if (slots_ && !embedding_backward) {
-      some(i, kDeviceSlots, "device slot");
-      if (loss && tied_) some(i, {Ring::device_big}, "slot of the tied matrix");
-    }
+    if (brought_.count(op(i).block) != 0 && !embedding_backward) some(i, kDeviceSlots, "device slot");
+    if (brought_.count(0) != 0 && loss && tied_) some(i, {Ring::device_big}, "slot of the tied matrix");
     if (op(i).kind == OpKind::forward) return;
     if (trained_.count(op(i).block) != 0) some(i, kDeviceGradients, "device gradient");
     if (loss && tied_) some(i, {Ring::grad_big}, "gradient of the tied matrix");
@@ -142,7 +140,7 @@ class UseCheck {
   const Plan& plan_;
   std::set<int32_t> trained_;  // blocks with an Update
   bool tied_ = false;          // the tied matrix has gradients
-  bool slots_ = false;         // weights come through device slots
+  std::set<int32_t> brought_;  // blocks whose weights come into device slots
   bool gathers_ = false;       // of shards
   bool reduces_ = false;       // gradients are summed over ranks
 };

@@ -43,11 +43,15 @@ double latency(const Machine& machine, const Op& op) {
   }
 }
 
-std::vector<double> work_of(const Plan& plan, const FlopsOf& flops) {
+// What the optimizer does in a device's own memory goes at that memory's rate. An emulated device has the host's.
+std::vector<double> work_of(const Plan& plan, const Machine& m, const FlopsOf& flops) {
+  const double on_device = m.device_memory_rate > 0 ? kAdamBytes * m.adam / m.device_memory_rate : 1;
   std::vector<double> work;
   work.reserve(plan.ops.size());
-  for (const Op& op : plan.ops)
-    work.push_back(op.lane == Lane::compute ? flops(op) : static_cast<double>(op.bytes));
+  for (const Op& op : plan.ops) {
+    const bool faster = op.on_device && op.lane == Lane::update;
+    work.push_back(op.lane == Lane::compute ? flops(op) : static_cast<double>(op.bytes) * (faster ? on_device : 1));
+  }
   return work;
 }
 
@@ -83,7 +87,7 @@ class Simulator {
         dependencies_(plan),
         rates_(machine),
         clock_(plan, options.spans),
-        work_(work_of(plan, flops)),
+        work_(work_of(plan, machine, flops)),
         bounds_(bounds(machine, by_lane(plan, work_))) {
     SLUICE_CHECK(!plan.order[static_cast<size_t>(Lane::compute)].empty(), "a plan that computes nothing");
     last_compute_ = plan.order[static_cast<size_t>(Lane::compute)].back();

@@ -98,6 +98,34 @@ TEST_F(PlanTest, CommunicationHidesBehindLongerComputation) {
   }
 }
 
+// More device memory holds more blocks, to the last one that fits; less of the model crosses the links.
+TEST_F(PlanTest, BlocksStayOnTheDeviceAsFarAsTheyFit) {
+  const Words tiers{"model.sizes=\"Llama-3.2-1B\"", "zero_optimization.offload_param.device=cpu", "zero_optimization.offload_optimizer.device=cpu",
+                    "storage.tbw=null", "data.sequence_length=1024", "memory.host=64GiB"};
+  const auto planned = [&](const std::string& blocks, const std::string& gpu, int status = 0) {
+    Words set = tiers;
+    set.push_back("execution.resident_blocks=" + blocks);
+    set.push_back("memory.gpu=" + gpu);
+    return plan_json("big.json", set, status);
+  };
+  const json none = planned("0", "16GiB");
+  double before = none.at("step_seconds");
+  uint64_t moved = none.at("bytes_per_step").at("h2d");
+  for (const char* gpu : {"8GiB", "12GiB", "16GiB"}) {
+    const json some = planned("auto", gpu);
+    EXPECT_LE(some.at("memory").at("gpu").at("need").get<uint64_t>(), some.at("memory").at("gpu").at("have").get<uint64_t>());
+    EXPECT_LT(some.at("bytes_per_step").at("h2d").get<uint64_t>(), moved) << gpu;
+    EXPECT_LT(some.at("step_seconds").get<double>(), before) << gpu;
+    before = some.at("step_seconds");
+    moved = some.at("bytes_per_step").at("h2d");
+  }
+  planned("18", "4GiB", 6);
+  EXPECT_THAT(plan("big.json", {tiers[0], tiers[1], tiers[2], tiers[3], tiers[4], tiers[5], "execution.resident_blocks=18", "memory.gpu=12GiB"}).err,
+              HasSubstr("execution.resident_blocks = 0"));
+  EXPECT_THAT(plan("big.json", {tiers[0], tiers[1], tiers[2], tiers[3], tiers[4], tiers[5], "execution.resident_blocks=3", "memory.gpu=16GiB"}).out,
+              HasSubstr("first 3 of 18 blocks on the device"));
+}
+
 TEST_F(PlanTest, ATrillionParametersPlanWithoutOverflow) {
   write_all(
       at("trillion.json"),

@@ -67,6 +67,23 @@ TEST(Resolve, SevenPairsOfTiersAreLegal) {
   EXPECT_EQ(legal, 7);
 }
 
+TEST(Resolve, ResidentBlocksAreCommittedAtCheckpoints) {
+  EXPECT_EQ(sample({}).execution.resident_blocks, 0u);
+  const std::vector<std::string> tiers{"zero_optimization.offload_param.device=nvme", "zero_optimization.offload_optimizer.device=nvme"};
+  EXPECT_EQ(sample(tiers).storage.durable, Durable::step);
+  std::vector<std::string> some = tiers, open = tiers;
+  some.push_back("execution.resident_blocks=3");
+  open.push_back("execution.resident_blocks=auto");
+  EXPECT_EQ(sample(some).storage.durable, Durable::checkpoint);
+  RunConfig c = sample(open);
+  EXPECT_EQ(c.storage.durable, Durable::checkpoint);
+  EXPECT_FALSE(c.execution.resident_blocks.has_value());
+  choose_resident_blocks(&c, 5, "a test");
+  choose_resident_blocks(&c, 6, "too late");
+  EXPECT_EQ(c.execution.resident_blocks, 5u);
+  EXPECT_EQ(origin_of(c, "execution.resident_blocks").text, "chosen: a test");
+}
+
 TEST(Resolve, TiersLeftOpenAreChosenOnce) {
   RunConfig c = sample({"zero_optimization=null"});
   EXPECT_FALSE(c.storage.durable.has_value());

@@ -182,6 +182,64 @@ TEST(Exactness, StoppingAndResumingChangesNothing) {
   }
 }
 
+// Some blocks on the device with their state, the rest where the tiers say.
+TEST(Exactness, AnyShareOfResidentBlocksGivesTheSameBits) {
+  const Tiers tiers[] = {{Tier::none, Tier::cpu, Durable::checkpoint},
+                         {Tier::none, Tier::nvme, Durable::checkpoint},
+                         {Tier::cpu, Tier::cpu, Durable::checkpoint},
+                         {Tier::cpu, Tier::nvme, Durable::none},
+                         {Tier::nvme, Tier::cpu, Durable::checkpoint},
+                         {Tier::nvme, Tier::nvme, Durable::checkpoint}};
+  size_t n = 0;
+  for (const char* model : {"tied", "untied"}) {
+    TinyRun plain;
+    plain.model = model;
+    plain.clip = kTinyClip;
+    plain.accumulation = 2;
+    plain.eval_every = 2;
+    const TinyResult expected = run_tiny(plain);
+    for (const Tiers& t : tiers)
+      for (const uint32_t blocks : {1u, 2u, 3u, 99u}) {
+        SCOPED_TRACE(fmt::format("{} {} {} {} blocks", model, to_string(t.weights), to_string(t.state), blocks));
+        TinyRun run = plain;
+        run.weights = t.weights;
+        run.state = t.state;
+        run.durable = t.durable;
+        run.resident_blocks = blocks;
+        run.placement = kPlacements[n % kPlacements.size()];
+        run.opaque = n % 2 == 1;  // a device that the host cannot address
+        run.keep_graphs = n % 3 == 2 ? 1 : 0;
+        run.keep_weights = n % 3 == 1 ? 1 : 0;
+        run.pinned = n % 5 == 4 ? 3 << 20 : 0;
+        if (n % 4 == 3) run.stops = {1, 3};
+        ++n;
+        const TinyResult got = run_tiny(run);
+        EXPECT_EQ(got.losses, expected.losses);
+        EXPECT_EQ(got.norms, expected.norms);
+        EXPECT_EQ(got.eval_losses, expected.eval_losses);
+        EXPECT_EQ(got.digest.weights, expected.digest.weights);
+        EXPECT_EQ(got.digest.state, expected.digest.state);
+        EXPECT_LE(got.device_peak, got.device_planned);
+        if (HasFailure()) return;
+      }
+  }
+}
+
+// Frozen tensors of a resident block lie on the device too; they are read once.
+TEST(Exactness, ResidentBlocksMayBeFrozen) {
+  TinyRun run;
+  run.trainable = {"model.layers.1.*", "model.norm.weight"};
+  const TinyResult expected = run_tiny(run);
+  run.weights = run.state = Tier::nvme;
+  for (const uint32_t blocks : {1u, 2u, 3u}) {
+    run.resident_blocks = blocks;
+    const TinyResult got = run_tiny(run);
+    EXPECT_EQ(got.losses, expected.losses);
+    EXPECT_EQ(got.digest.weights, expected.digest.weights);
+    EXPECT_EQ(got.digest.state, expected.digest.state);
+  }
+}
+
 TEST(Exactness, EvaluatingOnTheWayChangesNothing) {
   TinyRun run;
   run.weights = run.state = Tier::nvme;

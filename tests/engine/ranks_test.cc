@@ -15,6 +15,7 @@ struct Choice {
   Tier weights, state;
   Durable durable;
   Placement placement = Placement::none;
+  uint32_t resident_blocks = 0;
 };
 
 TinyRun run_of(uint32_t world, const Choice& c) {
@@ -25,6 +26,7 @@ TinyRun run_of(uint32_t world, const Choice& c) {
   run.state = c.state;
   run.durable = c.durable;
   run.placement = c.placement;
+  run.resident_blocks = c.resident_blocks;
   run.clip = kTinyClip;
   run.micro_batch = 1;
   run.accumulation = 2;
@@ -48,6 +50,11 @@ const std::vector<Choice> kChoices{
     {3, Tier::nvme, Tier::nvme, Durable::step},
     {3, Tier::nvme, Tier::nvme, Durable::step, Placement::spread},
     {3, Tier::nvme, Tier::nvme, Durable::none, Placement::forward},
+    {0, Tier::cpu, Tier::cpu, Durable::checkpoint, Placement::none, 2},
+    {1, Tier::none, Tier::cpu, Durable::checkpoint, Placement::forward, 1},
+    {2, Tier::none, Tier::nvme, Durable::checkpoint, Placement::none, 3},
+    {3, Tier::cpu, Tier::cpu, Durable::checkpoint, Placement::forward, 2},
+    {3, Tier::nvme, Tier::nvme, Durable::checkpoint, Placement::forward, 1},
 };
 
 class Ranks : public testing::TestWithParam<uint32_t> {};

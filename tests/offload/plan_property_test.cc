@@ -48,7 +48,7 @@ RC_GTEST_PROP(PlanProperty, EveryTrainableTileIsUpdatedOnceAndFrozenOnesNever, (
     RC_ASSERT(find(plan, OpKind::update, index).size() == once);
     RC_ASSERT(find(plan, OpKind::write_weights, index).size() == (o.write_weights ? once : 0));
     RC_ASSERT(find(plan, OpKind::write_state, index).size() == (o.write_state ? once : 0));
-    RC_ASSERT(find(plan, OpKind::read_state, index).size() == (state_on_disk(o, t) ? once : 0));
+    RC_ASSERT(find(plan, OpKind::read_state, index).size() == (state_on_disk(layout, o, t) ? once : 0));
     RC_ASSERT(find(plan, OpKind::copy_out, index).size() ==
               once * (layout.tied() && tile.block == 0 ? 2 : 1));
     RC_ASSERT(count(plan, OpKind::copy_in, t, Visit::update) == (o.weights == Tier::none ? once : 0));
@@ -104,9 +104,9 @@ RC_GTEST_PROP(PlanProperty, UpdateHasAllThatItNeeds, ()) {
     const bool tied = layout.tied() && op.block == 0;
     RC_ASSERT(find_use(op, Ring::gradients) != nullptr);
     RC_ASSERT((find_use(op, Ring::tied_gradients) != nullptr) == tied);
-    RC_ASSERT((find_use(op, Ring::state) != nullptr) == state_on_disk(o, static_cast<uint32_t>(op.tile)));
+    RC_ASSERT((find_use(op, Ring::state) != nullptr) == state_on_disk(layout, o, static_cast<uint32_t>(op.tile)));
     RC_ASSERT((find_use(op, {Ring::weights_held, Ring::weights}) != nullptr) ==
-              master_on_disk(o, static_cast<uint32_t>(op.tile)));
+              master_on_disk(layout, o, static_cast<uint32_t>(op.tile)));
     const bool deferred = find_use(op, Ring::gradients)->periods == 1;
     if (o.placement == Placement::none) RC_ASSERT(!deferred);
     if (o.placement == Placement::forward) RC_ASSERT(deferred);
