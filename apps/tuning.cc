@@ -62,6 +62,7 @@ std::vector<Variant> with_tiers(const Variant& variant) {
     Variant other = variant;
     set(other.config, kParam, offload::to_string(weights));
     set(other.config, kOptimizer, offload::to_string(state));
+    if (state == Tier::none && other.config.execution.resident_blocks.value_or(0) > 0) set(other.config, "execution.resident_blocks", 0);  // all are
     other.reason += fmt::format("{}weights {}, state {}", other.reason.empty() ? "" : "; ", offload::to_string(weights), offload::to_string(state));
     variants.push_back(std::move(other));
   }

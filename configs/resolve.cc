@@ -201,8 +201,7 @@ void resolve_execution(RunConfig* config) {
     execution.boundaries = Boundaries::gpu;
     derive(config, "execution.boundaries", "nothing has to move");
   }
-  if (execution.resident_blocks.value_or(0) > 0 && config->zero_optimization.offload_optimizer.device == Tier::none &&
-      origin_of(*config, kState).kind != Origin::Kind::chosen)
+  if (execution.resident_blocks.value_or(0) > 0 && config->zero_optimization.offload_optimizer.device == Tier::none)
     refuse(*config, "execution.resident_blocks", "{} \"none\" keeps every block on the device; leave it out", kState);
   if (machine.compute && !config->only_planned && machine.device == DeviceType::cuda)
     refuse(*config, "machine.compute", "an emulated rate is for the emulated device; set machine.device to \"cpu\"");
@@ -295,6 +294,11 @@ void choose_tiers(RunConfig* config, Tier weights, Tier state, const std::string
   };
   choose(config->zero_optimization.offload_param.device, weights, kWeights);
   choose(config->zero_optimization.offload_optimizer.device, state, kState);
+  // The resolved config must be one that can be read again, and with state "none" every block is on the device.
+  if (auto& blocks = config->execution.resident_blocks; blocks.value_or(0) > 0 && config->zero_optimization.offload_optimizer.device == Tier::none) {
+    blocks = 0;
+    config->origins["execution.resident_blocks"] = {Origin::Kind::chosen, "chosen: the device holds every block"};
+  }
   resolve(config, Purpose::reading);
 }
 

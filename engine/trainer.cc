@@ -24,7 +24,7 @@ using offload::Durable;
 namespace {
 
 constexpr const char* kLowerDeviceNeed =
-    "train_micro_batch_size_per_gpu, data.sequence_length, execution.keep_graphs or execution.device_slots";
+    "train_micro_batch_size_per_gpu, data.sequence_length, execution.resident_blocks, execution.keep_graphs or execution.device_slots";
 
 // The communicator is made with the device, before there is a layout.
 RuntimeOptions connected(const TrainerOptions& o) {

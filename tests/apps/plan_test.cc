@@ -104,6 +104,7 @@ TEST_F(PlanTest, BlocksStayOnTheDeviceAsFarAsTheyFit) {
                     "storage.tbw=null", "data.sequence_length=1024", "memory.host=64GiB"};
   const auto planned = [&](const std::string& blocks, const std::string& gpu, int status = 0) {
     Words set = tiers;
+    set.insert(set.end(), {"execution.keep_graphs=0", "execution.keep_weights=0"});  // for the same bytes of the other blocks
     set.push_back("execution.resident_blocks=" + blocks);
     set.push_back("memory.gpu=" + gpu);
     return plan_json("big.json", set, status);
@@ -116,6 +117,8 @@ TEST_F(PlanTest, BlocksStayOnTheDeviceAsFarAsTheyFit) {
     EXPECT_LE(some.at("memory").at("gpu").at("need").get<uint64_t>(), some.at("memory").at("gpu").at("have").get<uint64_t>());
     EXPECT_LT(some.at("bytes_per_step").at("h2d").get<uint64_t>(), moved) << gpu;
     EXPECT_LT(some.at("step_seconds").get<double>(), before) << gpu;
+    for (const json& choice : some.at("chosen"))  // which finds that the blocks fit
+      EXPECT_THAT(choice.at("reason").get<std::string>(), testing::Not(HasSubstr("does not fit"))) << gpu;
     before = some.at("step_seconds");
     moved = some.at("bytes_per_step").at("h2d");
   }

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "configs/explain.h"
 #include "tests/configs/sample.h"
 
 namespace sluice::configs {
@@ -82,6 +83,18 @@ TEST(Resolve, ResidentBlocksAreCommittedAtCheckpoints) {
   choose_resident_blocks(&c, 6, "too late");
   EXPECT_EQ(c.execution.resident_blocks, 5u);
   EXPECT_EQ(origin_of(c, "execution.resident_blocks").text, "chosen: a test");
+}
+
+// What is resolved is stored with the run, and read again.
+TEST(Resolve, AShareOfBlocksGoesWhenTheDeviceHoldsAll) {
+  RunConfig c = sample({"zero_optimization=null", "execution.resident_blocks=3"});
+  choose_tiers(&c, Tier::none, Tier::none, "a test");
+  EXPECT_EQ(c.execution.resident_blocks, 0u);
+  EXPECT_EQ(origin_of(c, "execution.resident_blocks").kind, Origin::Kind::chosen);
+  EXPECT_NO_THROW(parse_config(resolved_json(c).dump(), "stored.json"));
+  c = sample({"zero_optimization=null", "execution.resident_blocks=3"});
+  choose_tiers(&c, Tier::none, Tier::cpu, "a test");
+  EXPECT_EQ(c.execution.resident_blocks, 3u);
 }
 
 TEST(Resolve, TiersLeftOpenAreChosenOnce) {
