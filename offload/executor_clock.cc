@@ -62,7 +62,8 @@ double ExecutorClock::account(const Done& done, const Op& op) {
   }
   // One at a time: it began when it was ready and the one before was done.
   const double begin = std::min(std::max(done.ready, state.last_done), done.end);
-  stats_.busy[l] += done.end - begin;
+  // What stays on the device has no bytes on the link, and no time of it.
+  if (!op.on_device || lane == Lane::update) stats_.busy[l] += done.end - begin;
   stats_.busy_by_kind[op.kind] += done.end - begin;
   if (lane == Lane::compute) {
     ++stats_.compute_ops;

@@ -87,7 +87,11 @@ class FollowUp {
     };
     if (options_.write_weights && !stays) writes_.push_back(after(OpKind::write_weights, Lane::disk_write_weights, weight_bytes, weights));
     if (options_.write_state && !stays) writes_.push_back(after(OpKind::write_state, Lane::disk_write_state, state_bytes, state));
-    if (options_.weights == Tier::none || stays) op(after(OpKind::copy_in, Lane::h2d, stays ? 0 : weight_bytes, weights)).visit = Visit::update;
+    if (options_.weights == Tier::none || stays) {
+      const uint32_t refresh = after(OpKind::copy_in, Lane::h2d, stays ? 0 : weight_bytes, weights);
+      op(refresh).visit = Visit::update;
+      op(refresh).on_device = stays;
+    }
     ++slot_;
   }
 

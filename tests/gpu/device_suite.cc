@@ -306,6 +306,12 @@ TEST_P(DeviceSuite, ThrottlesMakeCopiesTakeTheirTime) {
     a->synchronize();
   });
   EXPECT_GE(out, 0.050);
+  // What stays on the device passes no link.
+  const double stays = seconds([&] {
+    a->cast_out(buffer->data() + 1000000, reinterpret_cast<const float*>(buffer->data()), 250000, WireType::bf16);
+    a->synchronize();
+  });
+  EXPECT_LT(stays, 0.040);
 }
 
 TEST_P(DeviceSuite, ACopyNeedsRegisteredHostMemory) {

@@ -39,7 +39,7 @@ RC_GTEST_PROP(ResidentBlocks, MoveNothing, ()) {
   const Layout layout(random_model(), Schema::bf16, kSmallTile);
   PlanOptions o = resident_options();
   const uint32_t blocks = o.resident_blocks;
-  const Plan plan = build_train_plan(layout, o);
+  const Plan plan = build_train_plan(layout, o), settle = build_settle_plan(layout, o, plan);
   o.resident_blocks = 0;
   const Plan streamed = build_train_plan(layout, o);
   const auto bytes_of = [](const Plan& p, bool first, uint32_t n) {
@@ -52,8 +52,10 @@ RC_GTEST_PROP(ResidentBlocks, MoveNothing, ()) {
   const auto own = bytes_of(plan, true, blocks);
   for (size_t lane = 0; lane < kLanes; ++lane)
     RC_ASSERT(lane == static_cast<size_t>(Lane::update) || own[lane] == 0);
-  for (const Op& op : plan.ops)
-    if (op.tile >= 0) RC_ASSERT(op.on_device == (static_cast<uint32_t>(op.block) < blocks));
+  for (const Plan* p : {&plan, &settle})
+    for (const Op& op : p->ops)
+      if (op.tile >= 0) RC_ASSERT(op.on_device == (static_cast<uint32_t>(op.block) < blocks));
+  for (const Op& op : settle.ops) RC_ASSERT(!op.on_device || op.lane == Lane::update || op.bytes == 0);
 }
 
 TEST(ResidentBlocks, CannotBeCommittedEveryStep) {
