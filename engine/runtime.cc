@@ -63,12 +63,13 @@ std::unique_ptr<io::DiskQueue> make_disk_queue(const RuntimeOptions& options) {
 Runtime::Runtime(const RuntimeOptions& options)
     : device(make_device(options)),
       comm(options.connect ? options.connect(*device) : nullptr),
+      comm_bytes(device->memory().arenas),
       compute(device->create_stream("compute")),
       h2d(device->create_stream("h2d")),
       d2h(device->create_stream("d2h")),
       network(comm ? device->create_stream("comm") : nullptr),
       update(device->host_addressable() ? nullptr : device->create_stream("update")),
-      stream_bytes(device->memory().arenas),
+      stream_bytes(device->memory().arenas - comm_bytes),
       host("host", host_limit(options), base::ErrorKind::host_memory),
       adam({.threads = options.optimizer_threads, .target = cpu_adam::Target::best}),
       queue(make_disk_queue(options)) {}

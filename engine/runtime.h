@@ -44,6 +44,7 @@ struct Runtime {
 
   std::unique_ptr<gpu::Device> device;
   std::unique_ptr<comm::Comm> comm;     // null: one rank
+  const uint64_t comm_bytes;            // of device memory, for the communicator: counted by StepShape
   std::unique_ptr<gpu::Stream> compute, h2d, d2h;
   std::unique_ptr<gpu::Stream> network;  // of collectives; null: one rank
   std::unique_ptr<gpu::Stream> update;  // null when the host can work on device memory

@@ -79,26 +79,32 @@ TEST(Training, Fp32LossesFollowFloat64OverFiveAdamWSteps) {
 
 // The peak that the plan names is the peak that is reached; a byte less is refused before there is a store.
 TEST(Budget, ThePlannedPeakIsExactAndAByteLessIsRefused) {
-  for (const uint32_t keep : {0u, 2u}) {
-    for (const Tier tier : {Tier::nvme, Tier::none}) {
-      TinyRun run;
-      run.weights = run.state = tier;
-      run.durable = tier == Tier::nvme ? Durable::step : Durable::checkpoint;
-      run.accumulation = 2;
-      run.keep_graphs = keep;
-      run.steps = 2;
-      const TinyResult roomy = run_tiny(run);
-      EXPECT_EQ(roomy.device_peak, roomy.device_planned) << keep << offload::to_string(tier);
-      run.device_memory = roomy.device_planned;
-      EXPECT_EQ(run_tiny(run).losses, roomy.losses);
-      run.device_memory = roomy.device_planned - 1;
-      try {
-        run_tiny(run);
-        FAIL() << "a byte less was accepted";
-      } catch (const base::Error& error) {
-        EXPECT_EQ(error.kind(), ErrorKind::device_memory) << error.what();
-        EXPECT_NE(std::string(error.what()).find("memory.gpu"), std::string::npos) << error.what();
-      }
+  const struct {
+    Tier tier;
+    Durable durable;
+    uint32_t keep_graphs, resident_blocks, world;
+  } cases[] = {{Tier::nvme, Durable::step, 0, 0, 1},       {Tier::nvme, Durable::step, 2, 0, 1},       {Tier::none, Durable::checkpoint, 0, 0, 1},
+               {Tier::none, Durable::checkpoint, 2, 0, 1}, {Tier::nvme, Durable::checkpoint, 0, 2, 1}, {Tier::cpu, Durable::checkpoint, 0, 1, 2}};
+  for (const auto& c : cases) {
+    TinyRun run;
+    run.weights = run.state = c.tier;
+    run.durable = c.durable;
+    run.accumulation = 2;
+    run.keep_graphs = c.keep_graphs;
+    run.resident_blocks = c.resident_blocks;
+    run.world = c.world;
+    run.steps = 2;
+    const TinyResult roomy = run_tiny(run);
+    EXPECT_EQ(roomy.device_peak, roomy.device_planned) << offload::to_string(c.tier) << c.keep_graphs << c.resident_blocks << c.world;
+    run.device_memory = roomy.device_planned;
+    EXPECT_EQ(run_tiny(run).losses, roomy.losses);
+    run.device_memory = roomy.device_planned - 1;
+    try {
+      run_tiny(run);
+      FAIL() << "a byte less was accepted";
+    } catch (const base::Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::device_memory) << error.what();
+      EXPECT_NE(std::string(error.what()).find("memory.gpu"), std::string::npos) << error.what();
     }
   }
 }
