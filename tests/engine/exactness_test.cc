@@ -190,7 +190,8 @@ TEST(Exactness, AnyShareOfResidentBlocksGivesTheSameBits) {
                          {Tier::cpu, Tier::nvme, Durable::none},
                          {Tier::nvme, Tier::cpu, Durable::checkpoint},
                          {Tier::nvme, Tier::nvme, Durable::checkpoint}};
-  size_t n = 0;
+  std::mt19937 random(11);
+  const auto one_of = [&](size_t n) { return random() % n; };
   for (const char* model : {"tied", "untied"}) {
     TinyRun plain;
     plain.model = model;
@@ -206,13 +207,15 @@ TEST(Exactness, AnyShareOfResidentBlocksGivesTheSameBits) {
         run.state = t.state;
         run.durable = t.durable;
         run.resident_blocks = blocks;
-        run.placement = kPlacements[n % kPlacements.size()];
-        run.opaque = n % 2 == 1;  // a device that the host cannot address
-        run.keep_graphs = n % 3 == 2 ? 1 : 0;
-        run.keep_weights = n % 3 == 1 ? 1 : 0;
-        run.pinned = n % 5 == 4 ? 3 << 20 : 0;
-        if (n % 4 == 3) run.stops = {1, 3};
-        ++n;
+        run.placement = kPlacements[one_of(kPlacements.size())];
+        run.opaque = one_of(2) == 1;  // a device that the host cannot address
+        run.host_boundaries = one_of(2) == 1;
+        const size_t kept = one_of(3);
+        run.keep_graphs = kept == 2 ? 1 : 0;
+        run.keep_weights = kept == 1 ? 1 : 0;
+        run.pinned = one_of(3) == 0 ? 3 << 20 : 0;
+        if (one_of(3) == 0) run.stops = {1, 3};
+        if (t.durable == Durable::checkpoint && one_of(3) == 0) run.adjust = [](TrainerOptions& o) { o.commit_every = 2; };
         const TinyResult got = run_tiny(run);
         EXPECT_EQ(got.losses, expected.losses);
         EXPECT_EQ(got.norms, expected.norms);

@@ -110,6 +110,8 @@ TEST(Fp16, TiersPlacementsAndResumesGiveTheSameBits) {
     Durable durable;
     Placement placement;
     std::vector<uint64_t> stops;
+    uint32_t resident_blocks = 0;
+    bool opaque = false;  // the device updates what is on it
   };
   const Variant variants[] = {
       {Tier::none, Tier::none, Durable::checkpoint, Placement::forward, {}},
@@ -120,9 +122,13 @@ TEST(Fp16, TiersPlacementsAndResumesGiveTheSameBits) {
       {Tier::none, Tier::cpu, Durable::step, Placement::spread, {}},
       {Tier::nvme, Tier::nvme, Durable::checkpoint, Placement::none, {1, 2, 11}},  // commits of skipped steps alone
       {Tier::none, Tier::none, Durable::checkpoint, Placement::none, {3}},
+      {Tier::nvme, Tier::nvme, Durable::checkpoint, Placement::forward, {1, 10}, 1, true},
+      {Tier::cpu, Tier::cpu, Durable::checkpoint, Placement::none, {2}, 2},
+      {Tier::none, Tier::nvme, Durable::none, Placement::forward, {}, 3, true},
   };
   for (const Variant& v : variants) {
     run.weights = v.weights, run.state = v.state, run.durable = v.durable, run.placement = v.placement, run.stops = v.stops;
+    run.resident_blocks = v.resident_blocks, run.opaque = v.opaque;
     expect_equal(run_tiny(run), expected);
     if (HasFailure()) FAIL() << offload::to_string(v.weights) << " " << offload::to_string(v.state) << " " << offload::to_string(v.placement);
   }
@@ -138,6 +144,9 @@ TEST(Fp16, RanksDecideAlike) {
   const TinyResult expected = run_tiny(run);
   EXPECT_GT(expected.skipped, 3u);
   EXPECT_LT(expected.skipped, 12u);
+  run.resident_blocks = 2;
+  expect_equal(run_tiny(run), expected);
+  run.resident_blocks = 0;
   run.weights = run.state = Tier::none;
   for (const uint32_t stage : {0u, 1u, 2u}) {
     run.zero_stage = stage;

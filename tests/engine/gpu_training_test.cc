@@ -91,6 +91,26 @@ TEST_F(GpuTraining, KeptWeightsAndGraphsAndFp32GiveTheSameBits) {
   }
 }
 
+// Some blocks are updated on the GPU, the others on the host, in one step.
+TEST_F(GpuTraining, ResidentBlocksGiveTheSameBits) {
+  for (const char* model : {"tied", "untied"}) {
+    TinyRun run = on_gpu();
+    run.model = model;
+    const TinyResult expected = run_tiny(run);
+    for (const Tier tier : {Tier::cpu, Tier::nvme})
+      for (const uint32_t blocks : {1u, 2u, 3u}) {
+        SCOPED_TRACE(fmt::format("{} {} {} blocks", model, offload::to_string(tier), blocks));
+        run.weights = run.state = tier;
+        run.resident_blocks = blocks;
+        run.placement = blocks % 2 == 0 ? Placement::none : Placement::forward;
+        run.poison = blocks == 2;
+        const TinyResult got = run_tiny(run);
+        expect_same(got, expected);
+        EXPECT_LE(got.device_peak, got.device_planned);
+      }
+  }
+}
+
 TEST_F(GpuTraining, KernelsThatVaryStillTrain) {
   TinyRun run = on_gpu();
   run.weights = run.state = Tier::cpu;
