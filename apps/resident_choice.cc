@@ -14,7 +14,8 @@ void choose_resident_blocks(configs::RunConfig* config, const engine::HfConfig& 
     return configs::choose_resident_blocks(config, 0, "offload_optimizer \"none\" keeps all of them there");
   if (gpu == 0) return configs::choose_resident_blocks(config, 0, "how much memory the device has is not known");
   // The search for a schedule must find that it fits, so it is asked.
-  const offload::Machine machine;  // memory does not depend on it
+  offload::Machine machine;  // memory depends on nothing of it but that it is, or may be, a GPU's
+  if (config->machine.device != configs::DeviceType::cpu) machine.device_memory_rate = 1;
   const ScheduleSearch search(*config, model, machine, {.gpu = gpu});
   configs::RunConfig trial = *config;
   const auto fits = [&](uint32_t blocks) {

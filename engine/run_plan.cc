@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "engine/flops.h"
 #include "engine/temporaries.h"
+#include "gpu/cuda_device.h"
 #include "offload/plan_follow_up.h"
 
 namespace sluice::engine {
@@ -70,6 +71,8 @@ std::vector<MemoryRow> memory_rows(const RunPlanOptions& o, const offload::PlanO
   temporaries.bytes = estimate_temporaries(o.config, shape, temporaries_options(o, options, shape.layout()));
   temporaries.estimated = true;
   rows.push_back(temporaries);
+  const uint64_t streams = shape.several_ranks() ? 5 : 4;  // of Runtime: compute, h2d, d2h, update; comm
+  if (o.gpu) rows.push_back({"gpu", "streams", streams * gpu::kCudaStreamBytes});
   if (o.gpu) rows.push_back({"gpu", "runtime", kContextBytes, /*measured=*/false, /*estimated=*/true, /*beside=*/true});
   rows.push_back({"disk", "slots", disk_need(shape.layout(), o.trainer.store.durable)});
   return rows;

@@ -8,6 +8,8 @@
 
 namespace sluice::gpu {
 
+inline constexpr uint64_t kCudaStreamBytes = 4 << 20;  // of the budget, for the copies of each stream: one gradient tile in bf16
+
 struct CudaOptions {
   uint64_t memory = 0;        // budget in bytes for arenas and LibTorch's tensors together; 0: nine tenths of what is free
   int index = 0;              // of the device, as CUDA counts them

@@ -4,16 +4,14 @@
 
 #include <algorithm>
 
-#include "base/units.h"
 #include "gpu/cuda_check.h"
+#include "gpu/cuda_device.h"
 #include "gpu/cuda_kernels.h"
 
 namespace sluice::gpu::cuda {
 namespace {
 
-using namespace base;
-
-constexpr size_t kStaging = 4_MiB;  // one gradient tile in bf16
+constexpr size_t kStaging = kCudaStreamBytes;
 
 bool is_device_memory(const void* address) {
   cudaPointerAttributes attributes;

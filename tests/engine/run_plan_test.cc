@@ -66,6 +66,17 @@ TEST(RunPlan, StateOnADeviceNeedsNoHost) {
   EXPECT_GT(plan_run(o).simulation.step_seconds, run.simulation.step_seconds);
 }
 
+// Beside the budget is what CUDA takes for itself; of the budget, what the streams do.
+TEST(RunPlan, OnAGpuStreamsTakeMemoryToo) {
+  RunPlanOptions o = options_for("SmolLM2-135M");
+  o.memory_only = true;
+  const RunPlan emulated = plan_run(o);
+  o.gpu = true;
+  const RunPlan gpu = plan_run(o);
+  EXPECT_EQ(bytes(gpu, "gpu", "streams"), 16u << 20);
+  EXPECT_EQ(total(gpu.memory, "gpu"), total(emulated.memory, "gpu") + (16u << 20));
+}
+
 TEST(RunPlan, MemoryAloneIsTheSameWithoutASimulation) {
   RunPlanOptions o = options_for("Llama-3.2-1B");
   const RunPlan full = plan_run(o);
