@@ -24,7 +24,7 @@ double redo_seconds(const ScheduleSearch& search, double share) {
   const offload::Machine& machine = search.machine();
   const double parameters = share * static_cast<double>(search.parameters()), bytes = parameters * static_cast<double>(search.parameter_bytes());
   const double disk = machine.disk_mixed > 0 ? 2 * bytes / machine.disk_mixed : 0;
-  return std::max(disk, machine.adam > 0 ? parameters / machine.adam : 0);
+  return std::max(disk, machine.adam > 0 ? 2 * bytes / (offload::kAdamBytes * machine.adam) : 0);
 }
 
 }  // namespace

@@ -58,7 +58,7 @@ cpu_adam::GroupOptions optimizer_options(const configs::OptimizerOptions& o) {
   group.eps = o.eps;
   group.weight_decay = o.weight_decay;
   group.decoupled = o.type == configs::OptimizerType::adamw || o.adam_w_mode;
-  group.bias_correction = o.bias_correction;
+  group.bias_correction = o.bias_correction && o.type != configs::OptimizerType::lion;
   return group;
 }
 

@@ -108,6 +108,7 @@ class Import {
         if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
       if (lower == "adam") value = "Adam";
       if (lower == "adamw") value = "AdamW";
+      if (lower == "lion") value = "Lion";
     }
     if (!value.is_null() && !key.read(scratch, value)) value = tightened(std::move(value));
     if (!value.is_null()) flatten(path, value, origin_of_, layer_);

@@ -73,7 +73,7 @@ constexpr DeepspeedKey kKeys[] = {
     {"fp16.fp16_master_weights_and_grads", kOff, "the master weights are exact fp32"},
 
     {"optimizer.legacy_fusion", kNone, kInternal},
-    {"optimizer.params.torch_adam", kNone, "there is one Adam, exact on every machine"},
+    {"optimizer.params.torch_adam", kNone, "there is one kernel, exact on every machine"},
     {"optimizer.params.fp32_optimizer_states", kMust, "the moments are fp32", "true"},
     {"optimizer.params.amsgrad", kOff, "amsgrad is not built"},
     {"optimizer.params.max_grad_norm", kMust, "DeepSpeed refuses it too; give gradient_clipping", "0"},

@@ -82,6 +82,8 @@ void resolve_optimizer(RunConfig* config) {
   if (optimizer.type == OptimizerType::adamw && !optimizer.adam_w_mode)
     refuse(*config, "optimizer.params.adam_w_mode",
            "AdamW decays apart from the gradient; for L2 decay choose optimizer.type \"Adam\"");
+  for (const char* key : {"optimizer.params.eps", "optimizer.params.bias_correction", "optimizer.params.adam_w_mode"})
+    if (optimizer.type == OptimizerType::lion && was_set(*config, key)) refuse(*config, key, "Lion has no such parameter; it has lr, betas and weight_decay");
 }
 
 void resolve_scheduler(RunConfig* config) {

@@ -17,7 +17,7 @@
 
 namespace sluice::configs {
 
-enum class OptimizerType { adamw, adam };
+enum class OptimizerType { adamw, adam, lion };
 enum class SchedulerType { none, warmup, warmup_decay, warmup_cosine };
 enum class WarmupCurve { linear, log };
 enum class OnNonFinite { stop, skip };
@@ -184,7 +184,9 @@ struct RunConfig {
   std::vector<std::string> notes;         // one line each: imported keys without effect, and why
 
   offload::Schema schema() const {
-    return fp16.enabled ? offload::Schema::fp16 : bf16 ? offload::Schema::bf16 : offload::Schema::fp32;
+    using offload::NumberType;
+    const NumberType numbers = fp16.enabled ? NumberType::fp16 : bf16 ? NumberType::bf16 : NumberType::fp32;
+    return offload::schema_of(numbers, /*variance=*/optimizer.type != OptimizerType::lion);
   }
   uint64_t micro_batch() const { return train_micro_batch_size_per_gpu.value_or(1); }
   uint64_t accumulation() const { return gradient_accumulation_steps.value_or(1); }

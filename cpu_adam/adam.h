@@ -1,4 +1,4 @@
-// One pass of Adam over a tile of offloaded state, and the leaf norm. Spans only: no files, no tensors.
+// One pass of Adam or Lion over a tile of offloaded state, and the leaf norm. Spans only: no files, no tensors.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +19,7 @@ struct Gradient {
 };
 
 // Hyperparameters of one parameter group for one step. Everything that depends on the step number is computed
-// in double by make_step_group and rounded once.
+// in double by make_step_group and rounded once. Lion takes decoupled decay, no bias correction, and no eps.
 struct GroupOptions {
   double lr = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
   bool decoupled = true;  // AdamW; false: decay is added to the gradient (L2)
@@ -42,7 +42,7 @@ struct GroupSpan {
 };
 
 // fp32 master = hi (bf16) + lo (16-bit remainder), see base/bf16.h; or a plain fp32 array p (then hi and lo
-// are null). Beside p there may be its rounded copy for fp16 compute, which is only written.
+// are null). Beside p there may be its rounded copy for fp16 compute, which is only written. Without v the update is Lion's.
 struct TileState {
   uint16_t* hi = nullptr;
   int16_t* lo = nullptr;
@@ -79,6 +79,10 @@ bool is_supported(Target target);                  // by this CPU; best and scal
 //   m = fma(one_minus_beta1, g, beta1 * m)
 //   v = fma(one_minus_beta2 * g, g, beta2 * v)
 //   p = fma(-step_size, m / fma(sqrt(v), inv_sqrt_bias2, eps), p * lr_decay)
+// Lion (Chen et al. 2023, arXiv 2302.06675), whose sign of zero is zero, and of a NaN a NaN:
+//   c = fma(one_minus_beta1, g, beta1 * m)
+//   m = fma(one_minus_beta2, g, beta2 * m)
+//   p = fma(-step_size, sign(c), p * lr_decay)
 //
 // The sum of squares of a leaf: 64 double lanes by (index mod 64), each added in index order (the square of a
 // float is exact in double), then lanes i and i + w are added for w = 32, 16, ..., 1. Tied: of the fp32 sum

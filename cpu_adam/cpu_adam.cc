@@ -47,8 +47,8 @@ void check(const TileUpdate& tile) {
   const TileState& s = tile.state;
   const bool split = s.hi != nullptr && s.lo != nullptr && s.p == nullptr && s.half == nullptr;
   const bool fp32 = s.hi == nullptr && s.lo == nullptr && s.p != nullptr;
-  SLUICE_CHECK(tile.count == 0 || ((split || fp32) && s.m != nullptr && s.v != nullptr),
-               "tile state: hi and lo, or p with or without half; and m, v");
+  SLUICE_CHECK(tile.count == 0 || ((split || fp32) && s.m != nullptr),
+               "tile state: hi and lo, or p with or without half; and m, with or without v");
   SLUICE_CHECK(tile.spans.empty() || tile.grad.data != nullptr, "tile without a gradient");
   uint64_t end = 0;
   for (const GroupSpan& span : tile.spans) {
@@ -66,7 +66,7 @@ void resize(LeafHashes* hashes, const TileUpdate& tile) {
   hashes->lo.resize(tile.state.lo == nullptr ? 0 : leaves);
   hashes->p.resize(tile.state.half == nullptr ? 0 : leaves);
   hashes->m.resize(leaves);
-  hashes->v.resize(leaves);
+  hashes->v.resize(tile.state.v == nullptr ? 0 : leaves);
 }
 
 // Right after the leaf's update: its 768 KiB (fp16: 896 KiB) are still in L2.
@@ -82,7 +82,7 @@ void hash_leaf(const TileUpdate& tile, size_t leaf, size_t count) {
   }
   if (s.lo != nullptr) out.lo[leaf] = hash(s.lo);
   out.m[leaf] = hash(s.m);
-  out.v[leaf] = hash(s.v);
+  if (s.v != nullptr) out.v[leaf] = hash(s.v);
 }
 
 void update_leaf(const Kernels& kernels, const TileUpdate& tile, size_t leaf) {
@@ -91,7 +91,7 @@ void update_leaf(const Kernels& kernels, const TileUpdate& tile, size_t leaf) {
                                    [begin](const GroupSpan& s) { return s.offset + s.count <= begin; });
   for (; span != tile.spans.end() && span->offset < end; ++span) {
     const uint64_t first = std::max(span->offset, begin), last = std::min(span->offset + span->count, end);
-    kernels.adam({.state = advance(tile.state, first),
+    kernels.update({.state = advance(tile.state, first),
                   .grad = advance(tile.grad, first),
                   .grad2 = advance(tile.grad2, first),
                   .grad_scale = tile.grad_scale,

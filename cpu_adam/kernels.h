@@ -30,7 +30,7 @@ struct Run {
 
 struct Kernels {
   const char* name;
-  void (*adam)(const Run& run);
+  void (*update)(const Run& run);
   double (*squared_norm)(const Gradient& grad, const Gradient& grad2, size_t count);  // of one leaf
   void (*split)(const float* p, uint16_t* hi, int16_t* lo, size_t count);
   void (*join)(const uint16_t* hi, const int16_t* lo, float* p, size_t count);
@@ -87,7 +87,7 @@ class PaddedRun {
   }
   Run get() {
     const bool split = tail_.state.p == nullptr;
-    return {.state = {split ? hi_ : nullptr, split ? lo_ : nullptr, split ? nullptr : p_, m_, v_,
+    return {.state = {split ? hi_ : nullptr, split ? lo_ : nullptr, split ? nullptr : p_, m_, tail_.state.v == nullptr ? nullptr : v_,
                       tail_.state.half == nullptr ? nullptr : half_},
             .grad = grad_.get(),
             .grad2 = grad2_.get(),
@@ -110,7 +110,7 @@ class PaddedRun {
       copy(tail_.state.p, p_);
     }
     copy(tail_.state.m, m_);
-    copy(tail_.state.v, v_);
+    if (tail_.state.v != nullptr) copy(tail_.state.v, v_);
     if (tail_.state.half != nullptr) copy(tail_.state.half, half_);
   }
 

@@ -23,19 +23,28 @@ float canonical(float x) {
   return std::isnan(x) ? std::bit_cast<float>(kCanonicalNan) : x;
 }
 
-void adam(const Run& run) {
+float sign(float x) {
+  return x > 0 ? 1.0f : x < 0 ? -1.0f : x;
+}
+
+void update(const Run& run) {
   const TileState& s = run.state;
   const StepGroup& c = *run.group;
   for (size_t i = 0; i < run.count; ++i) {
     float g = load_sum(run.grad, run.grad2, i) * run.grad_scale;
     float p = s.p != nullptr ? s.p[i] : base::join(s.hi[i], s.lo[i]);
     if (c.l2 != 0) g = std::fma(c.l2, p, g);
-    const float m = std::fma(c.one_minus_beta1, g, c.beta1 * s.m[i]);
-    const float v = std::fma(c.one_minus_beta2 * g, g, c.beta2 * s.v[i]);
-    const float denominator = std::fma(std::sqrt(v), c.inv_sqrt_bias2, c.eps);
-    p = std::fma(-c.step_size, m / denominator, p * c.lr_decay);
+    float m = std::fma(c.one_minus_beta1, g, c.beta1 * s.m[i]), direction;
+    if (s.v != nullptr) {
+      const float v = std::fma(c.one_minus_beta2 * g, g, c.beta2 * s.v[i]);
+      direction = m / std::fma(std::sqrt(v), c.inv_sqrt_bias2, c.eps);
+      s.v[i] = canonical(v);
+    } else {
+      direction = sign(m);
+      m = std::fma(c.one_minus_beta2, g, c.beta2 * s.m[i]);
+    }
+    p = std::fma(-c.step_size, direction, p * c.lr_decay);
     s.m[i] = canonical(m);
-    s.v[i] = canonical(v);
     if (s.p != nullptr) {
       s.p[i] = canonical(p);
       if (s.half != nullptr) s.half[i] = base::float_to_fp16(s.p[i]);
@@ -71,7 +80,7 @@ void join(const uint16_t* hi, const int16_t* lo, float* p, size_t count) {
 }  // namespace
 
 const Kernels& scalar_kernels() {
-  static constexpr Kernels kKernels{"scalar", adam, squared_norm, split, join};
+  static constexpr Kernels kKernels{"scalar", update, squared_norm, split, join};
   return kKernels;
 }
 

@@ -105,10 +105,16 @@ HWY_INLINE void StoreHalf(F32 canonical, uint16_t* half) {
   hn::StoreU(hn::BitCast(kU16, hn::DemoteTo(kF16, canonical)), kU16, half);
 }
 
+HWY_INLINE F32 Sign(F32 x) {
+  const auto zero = hn::Zero(kF32), one = hn::Set(kF32, 1.0f);
+  return hn::IfThenElse(hn::Gt(x, zero), one, hn::IfThenElse(hn::Lt(x, zero), hn::Neg(one), x));
+}
+
+enum class Rule { adam, lion };
 enum class Master { split, fp32, fp32_and_half };
 
-template <Master kMaster>
-struct AdamKernel {
+template <Rule kRule, Master kMaster>
+struct UpdateKernel {
   // run.count is a multiple of kVector.
   template <class Source>
   static HWY_INLINE void Call(const Source& source, const Run& run) {
@@ -130,12 +136,19 @@ struct AdamKernel {
         p = hn::LoadU(kF32, s.p + i);
       }
       if (has_l2) g = hn::MulAdd(l2, p, g);
-      const auto m = hn::MulAdd(one_minus_beta1, g, hn::Mul(beta1, hn::LoadU(kF32, s.m + i)));
-      const auto v = hn::MulAdd(hn::Mul(one_minus_beta2, g), g, hn::Mul(beta2, hn::LoadU(kF32, s.v + i)));
-      const auto denominator = hn::MulAdd(hn::Sqrt(v), inv_sqrt_bias2, eps);
-      p = Canonical(hn::NegMulAdd(step_size, hn::Div(m, denominator), hn::Mul(p, decay)));
+      const auto before = hn::LoadU(kF32, s.m + i);
+      auto m = hn::MulAdd(one_minus_beta1, g, hn::Mul(beta1, before));
+      F32 direction;
+      if constexpr (kRule == Rule::adam) {
+        const auto v = hn::MulAdd(hn::Mul(one_minus_beta2, g), g, hn::Mul(beta2, hn::LoadU(kF32, s.v + i)));
+        direction = hn::Div(m, hn::MulAdd(hn::Sqrt(v), inv_sqrt_bias2, eps));
+        hn::StoreU(Canonical(v), kF32, s.v + i);
+      } else {
+        direction = Sign(m);
+        m = hn::MulAdd(one_minus_beta2, g, hn::Mul(beta2, before));
+      }
+      p = Canonical(hn::NegMulAdd(step_size, direction, hn::Mul(p, decay)));
       hn::StoreU(Canonical(m), kF32, s.m + i);
-      hn::StoreU(Canonical(v), kF32, s.v + i);
       if constexpr (kMaster == Master::split) {
         StoreSplit(p, s.hi + i, s.lo + i);
       } else {
@@ -146,24 +159,29 @@ struct AdamKernel {
   }
 };
 
-void AdamVectors(const Run& run) {
-  if (run.state.p == nullptr) return WithSource<AdamKernel<Master::split>>(run.grad, run.grad2, run);
-  if (run.state.half != nullptr) return WithSource<AdamKernel<Master::fp32_and_half>>(run.grad, run.grad2, run);
-  return WithSource<AdamKernel<Master::fp32>>(run.grad, run.grad2, run);
+template <Rule kRule>
+HWY_INLINE void UpdateBy(const Run& run) {
+  if (run.state.p == nullptr) return WithSource<UpdateKernel<kRule, Master::split>>(run.grad, run.grad2, run);
+  if (run.state.half != nullptr) return WithSource<UpdateKernel<kRule, Master::fp32_and_half>>(run.grad, run.grad2, run);
+  return WithSource<UpdateKernel<kRule, Master::fp32>>(run.grad, run.grad2, run);
 }
 
-void Adam(const Run& run) {
+void UpdateVectors(const Run& run) {
+  run.state.v != nullptr ? UpdateBy<Rule::adam>(run) : UpdateBy<Rule::lion>(run);
+}
+
+void Update(const Run& run) {
   const size_t whole = run.count / kVector * kVector;
   Run part = run;
   part.count = whole;
-  AdamVectors(part);
+  UpdateVectors(part);
   if (whole == run.count) return;
   part.state = advance(run.state, whole);
   part.grad = advance(run.grad, whole);
   part.grad2 = advance(run.grad2, whole);
   part.count = run.count - whole;
   PaddedRun<kVector> tail(part);
-  AdamVectors(tail.get());
+  UpdateVectors(tail.get());
   tail.store();
 }
 
@@ -226,7 +244,7 @@ void Join(const uint16_t* hi, const int16_t* lo, float* p, size_t count) {
 }
 
 const Kernels& VectorKernels() {
-  static constexpr Kernels kKernels{HWY_TARGET == HWY_AVX2 ? "AVX2" : "AVX-512", Adam, SquaredNorm, Split,
+  static constexpr Kernels kKernels{HWY_TARGET == HWY_AVX2 ? "AVX2" : "AVX-512", Update, SquaredNorm, Split,
                                     Join};
   return kKernels;
 }

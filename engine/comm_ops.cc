@@ -10,10 +10,10 @@ using offload::Ring;
 namespace {
 
 gpu::WireType weight_type(const offload::Layout& layout) {
-  switch (layout.schema()) {
-    case offload::Schema::bf16: return gpu::WireType::bf16;
-    case offload::Schema::fp16: return gpu::WireType::fp16;
-    case offload::Schema::fp32: return gpu::WireType::fp32;
+  switch (offload::number_type(layout.schema())) {
+    case offload::NumberType::bf16: return gpu::WireType::bf16;
+    case offload::NumberType::fp16: return gpu::WireType::fp16;
+    case offload::NumberType::fp32: return gpu::WireType::fp32;
   }
   base::fail(base::ErrorKind::bug, "unknown schema {}", static_cast<int>(layout.schema()));
 }

@@ -103,7 +103,7 @@ std::string machine_key(const MeasureOptions& o) {
       "{}{}|{} {} x {} chunk {}",
       processor_name(), base::detect_topology().usable_cores(), o.compute_threads, o.optimizer_threads,
       disk.mount_point, c.hidden, c.intermediate, c.heads, c.kv_heads, c.head_dim, c.vocab,
-      c.family == Family::gpt2 ? " gpt2" : "", offload::to_string(o.schema), o.micro_batch, o.sequence, o.loss_chunk);
+      c.family == Family::gpt2 ? " gpt2" : "", offload::to_string(offload::number_type(o.schema)), o.micro_batch, o.sequence, o.loss_chunk);
 }
 
 }  // namespace sluice::engine

@@ -73,7 +73,7 @@ void StateReader::moments(uint32_t block, const offload::TensorPlace& tensor, ui
     std::byte* state = load(state_, offload::Part::state, tile);
     const cpu_adam::TileState s = tile_state(layout_.schema(), layout_.tiles()[tile], nullptr, state);
     std::copy_n(s.m + at, n, m + done);
-    std::copy_n(s.v + at, n, v + done);
+    if (s.v != nullptr) std::copy_n(s.v + at, n, v + done);
   });
 }
 
@@ -92,7 +92,7 @@ StateDigest digest_state(const offload::Layout& layout, const offload::Store& st
         if (!tensor.trainable) continue;
         reader.moments(block, tensor, at, n, a.data(), b.data());
         m_hash.update(a.data(), n * sizeof(float));
-        v_hash.update(b.data(), n * sizeof(float));
+        if (offload::has_variance(layout.schema())) v_hash.update(b.data(), n * sizeof(float));
       }
     }
   }

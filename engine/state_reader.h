@@ -15,7 +15,7 @@ class StateReader {
  public:
   StateReader(const offload::Layout& layout, const offload::Store& store, int slot);
 
-  // Elements [first, first + count) of a tensor. A frozen tensor's master is its weight; it has no moments.
+  // Elements [first, first + count) of a tensor. A frozen tensor's master is its weight; it has no moments. v is left alone where the schema has none.
   void master(uint32_t block, const offload::TensorPlace& tensor, uint64_t first, uint64_t count, float* out);
   void moments(uint32_t block, const offload::TensorPlace& tensor, uint64_t first, uint64_t count, float* m, float* v);
 

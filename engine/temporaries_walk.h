@@ -64,7 +64,7 @@ class LayerSizes {
   uint64_t product(int64_t out, int64_t in, uint64_t tokens) const {
     if (element_ == kFloat) return 0;
     const auto rows = static_cast<uint64_t>(out), cols = static_cast<uint64_t>(in);
-    const uint64_t library = schema_ == offload::Schema::bf16 ? threads_ * ((64 << 10) + 700 * std::min<uint64_t>(tokens, 512)) : 0;
+    const uint64_t library = offload::number_type(schema_) == offload::NumberType::bf16 ? threads_ * ((64 << 10) + 700 * std::min<uint64_t>(tokens, 512)) : 0;
     return std::min(rows, std::max<uint64_t>(64, kProduct / cols / 64 * 64)) * cols * element_ + library;
   }
   uint64_t product(int64_t out, int64_t in) const { return product(out, in, tokens_); }

@@ -14,10 +14,10 @@ inline c10::Device tensor_device(const gpu::Device& device) {
 }
 
 inline c10::ScalarType compute_type(offload::Schema schema) {
-  switch (schema) {
-    case offload::Schema::bf16: return c10::ScalarType::BFloat16;
-    case offload::Schema::fp16: return c10::ScalarType::Half;
-    case offload::Schema::fp32: return c10::ScalarType::Float;
+  switch (offload::number_type(schema)) {
+    case offload::NumberType::bf16: return c10::ScalarType::BFloat16;
+    case offload::NumberType::fp16: return c10::ScalarType::Half;
+    case offload::NumberType::fp32: return c10::ScalarType::Float;
   }
   return c10::ScalarType::Undefined;
 }

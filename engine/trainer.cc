@@ -108,7 +108,7 @@ Trainer::Impl::Impl(const TrainerOptions& o, const TrainerEvents& e)
     eval_file.emplace(TokenFile::open(o.eval_tokens, expected));
     eval_data.emplace(*eval_file, PackingOptions{.seed = 0, .sequence = o.sequence, .shuffle = false});
   }
-  SLUICE_CHECK(scaler.enabled() == (setup.layout.schema() == offload::Schema::fp16), "fp16 has a loss scale, other types none");
+  SLUICE_CHECK(scaler.enabled() == (offload::number_type(setup.layout.schema()) == offload::NumberType::fp16), "fp16 has a loss scale, other types none");
   attention = attention_kernel(tensor_device(*runtime.device), compute_type(setup.layout), setup.reader.config().head_dim);
   check_plan(eval_plan);
   check_budgets();

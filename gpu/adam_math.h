@@ -1,4 +1,4 @@
-// Adam on split state and the leaf norm, element by element: one text for nvcc and for the host's compiler, so that what the tests
+// Adam or Lion on split state and the leaf norm, element by element: one text for nvcc and for the host's compiler, so that what the tests
 // prove about the host's bits holds for the device's too. Plain C++17.
 //
 // The bits are those of cpu_adam (cpu_adam/adam.h says the formula): every operation rounded as written, never contracted; square
@@ -28,7 +28,7 @@ struct WireGradient {
 };
 
 // Consecutive elements of one group. Device memory; the master is hi and lo, or p (the others are null). half may be null: p
-// rounded to fp16, only written.
+// rounded to fp16, only written. v is null: Lion.
 struct AdamRun {
   uint16_t* hi = nullptr;
   int16_t* lo = nullptr;
@@ -79,17 +79,24 @@ SLUICE_HOST_DEVICE double lane_sum(const WireGradient& grad, size_t begin, size_
   return sum;
 }
 
+SLUICE_HOST_DEVICE float sign(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : x; }
+
 SLUICE_HOST_DEVICE void adam_element(const AdamRun& run, size_t i) {
   const AdamFactors& c = run.factors;
   float g = mul(load(run.grad, i), run.grad_scale);
   float p = run.p != nullptr ? run.p[i] : join(run.hi[i], run.lo[i]);
   if (c.l2 != 0) g = mul_add(c.l2, p, g);
-  const float m = mul_add(c.one_minus_beta1, g, mul(c.beta1, run.m[i]));
-  const float v = mul_add(mul(c.one_minus_beta2, g), g, mul(c.beta2, run.v[i]));
-  const float denominator = mul_add(root(v), c.inv_sqrt_bias2, c.eps);
-  p = canonical(mul_add(-c.step_size, divide(m, denominator), mul(p, c.lr_decay)));
+  float m = mul_add(c.one_minus_beta1, g, mul(c.beta1, run.m[i])), direction;
+  if (run.v != nullptr) {
+    const float v = mul_add(mul(c.one_minus_beta2, g), g, mul(c.beta2, run.v[i]));
+    direction = divide(m, mul_add(root(v), c.inv_sqrt_bias2, c.eps));
+    run.v[i] = canonical(v);
+  } else {
+    direction = sign(m);
+    m = mul_add(c.one_minus_beta2, g, mul(c.beta2, run.m[i]));
+  }
+  p = canonical(mul_add(-c.step_size, direction, mul(p, c.lr_decay)));
   run.m[i] = canonical(m);
-  run.v[i] = canonical(v);
   if (run.p != nullptr) {
     run.p[i] = p;
     if (run.half != nullptr) run.half[i] = to_half(p);

@@ -39,14 +39,22 @@ struct ModelDesc {
   bool tied = false;  // the head uses the embedding's matrix (first tensor of block 0)
 };
 
-// Element types of a weight and its state. bf16: hi2 | lo2 m4 v4.  fp32: p4 | m4 v4.  fp16: w2 | p4 m4 v4.
-enum class Schema : uint8_t { bf16, fp32, fp16 };  // the numbers are in layout hashes
-constexpr const char* to_string(Schema s) { return s == Schema::bf16 ? "bf16" : s == Schema::fp16 ? "fp16" : "fp32"; }
-constexpr uint64_t weight_bytes(Schema s) { return s == Schema::fp32 ? 4 : 2; }
-constexpr uint64_t state_bytes(Schema s) { return s == Schema::bf16 ? 10 : s == Schema::fp16 ? 12 : 8; }
-constexpr uint64_t parameter_bytes(Schema s) { return weight_bytes(s) + state_bytes(s); }
+// Element types of a weight and its state. bf16: hi2 | lo2 m4 v4.  fp32: p4 | m4 v4.  fp16: w2 | p4 m4 v4.  Lion's: without v.
+enum class Schema : uint8_t { bf16, fp32, fp16, bf16_lion, fp32_lion, fp16_lion };  // the numbers are in layout hashes
+enum class NumberType : uint8_t { bf16, fp32, fp16 };                               // of the weights that compute
+constexpr bool has_variance(Schema s) { return s <= Schema::fp16; }
+constexpr NumberType number_type(Schema s) { return static_cast<NumberType>(static_cast<uint8_t>(s) % 3); }
+constexpr Schema schema_of(NumberType n, bool variance) { return static_cast<Schema>(static_cast<uint8_t>(n) + (variance ? 0 : 3)); }
+constexpr const char* to_string(NumberType n) { return n == NumberType::bf16 ? "bf16" : n == NumberType::fp16 ? "fp16" : "fp32"; }
+constexpr const char* to_string(Schema s) {
+  constexpr const char* lion[] = {"bf16-lion", "fp32-lion", "fp16-lion"};
+  return has_variance(s) ? to_string(number_type(s)) : lion[static_cast<uint8_t>(number_type(s))];
+}
+constexpr uint64_t weight_bytes(Schema s) { return number_type(s) == NumberType::fp32 ? 4 : 2; }
 // Of the state's first field where it is a part of the master (lo, or p): it comes from the model, the moments begin as zeros.
-constexpr uint64_t master_bytes(Schema s) { return s == Schema::bf16 ? 2 : s == Schema::fp16 ? 4 : 0; }
+constexpr uint64_t master_bytes(Schema s) { return number_type(s) == NumberType::bf16 ? 2 : number_type(s) == NumberType::fp16 ? 4 : 0; }
+constexpr uint64_t state_bytes(Schema s) { return master_bytes(s) + (has_variance(s) ? 8 : 4); }
+constexpr uint64_t parameter_bytes(Schema s) { return weight_bytes(s) + state_bytes(s); }
 
 struct TensorPlace {
   std::string name;

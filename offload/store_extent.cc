@@ -24,13 +24,13 @@ constexpr std::array<ExtentField, 2> kFp32State{{{"m", 4}, {"v", 4}}};
 }  // namespace
 
 std::span<const ExtentField> extent_fields(Schema schema, Part part) {
-  switch (schema) {
-    case Schema::bf16:
-      return part == Part::weights ? std::span<const ExtentField>(kBf16Weights) : kBf16State;
-    case Schema::fp16:
-      return part == Part::weights ? std::span<const ExtentField>(kFp16Weights) : kFp16State;
-    case Schema::fp32:
-      return part == Part::weights ? std::span<const ExtentField>(kFp32Weights) : kFp32State;
+  const auto choose = [&](std::span<const ExtentField> weights, std::span<const ExtentField> state) {
+    return part == Part::weights ? weights : state.first(state.size() - (has_variance(schema) ? 0 : 1));  // v is the last field
+  };
+  switch (number_type(schema)) {
+    case NumberType::bf16: return choose(kBf16Weights, kBf16State);
+    case NumberType::fp16: return choose(kFp16Weights, kFp16State);
+    case NumberType::fp32: return choose(kFp32Weights, kFp32State);
   }
   base::fail(base::ErrorKind::bug, "unknown schema {}", static_cast<int>(schema));
 }

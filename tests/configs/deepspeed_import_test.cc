@@ -94,8 +94,17 @@ TEST_F(ImportTest, OwnKeysAndSetWin) {
   EXPECT_EQ(c.accumulation(), 5u);
 }
 
+TEST_F(ImportTest, LionKeepsOneMoment) {
+  const RunConfig c = import(R"({"train_batch_size": 8, "bf16": {"enabled": true}, "optimizer": {"type": "lion", "params": {"lr": 1e-5, "betas": [0.95, 0.98]}}})");
+  EXPECT_EQ(c.optimizer.type, OptimizerType::lion);
+  EXPECT_EQ(c.schema(), offload::Schema::bf16_lion);
+  EXPECT_THAT(c.optimizer.betas, testing::ElementsAre(0.95, 0.98));
+  const char* eps = R"({"train_batch_size": 8, "optimizer": {"type": "Lion", "params": {"lr": 1e-5, "eps": 1e-8}}})";
+  EXPECT_THAT(config_error([&] { import(eps); }), HasSubstr("Lion has no such parameter"));
+}
+
 TEST_F(ImportTest, OwnKeysMendWhatDoesNotRun) {
-  const char* amp = R"({"train_batch_size": 8, "optimizer": {"type": "Lion", "params": {"lr": 1}}})";
+  const char* amp = R"({"train_batch_size": 8, "optimizer": {"type": "Lamb", "params": {"lr": 1}}})";
   EXPECT_THAT(config_error([&] { import(amp); }), HasSubstr("optimizer.type"));
   EXPECT_EQ(import(amp, R"("optimizer": {"type": "AdamW"})").train_batch_size, 8u);
 }
@@ -185,7 +194,7 @@ TEST_F(ImportTest, WhatWouldChangeTheResultIsRefused) {
   for (const Case& c : cases)
     EXPECT_THAT(config_error([&] { import(with(c.keys)); }), HasSubstr(c.fragment)) << c.keys;
   EXPECT_THAT(config_error([&] { import(R"({"optimizer": {"type": "Lamb", "params": {"lr": 1}}})"); }),
-              HasSubstr("\"AdamW\" or \"Adam\""));
+              HasSubstr("\"Lion\""));
   EXPECT_THAT(config_error([&] { import(R"({"optimizer": {"params": {"lr": 1, "max_grad_norm": 1.0}}})"); }),
               HasSubstr("gradient_clipping"));
 }

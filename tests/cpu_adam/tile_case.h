@@ -54,6 +54,7 @@ struct TileCase {
   size_t shift = 0;  // misalignment of all arrays, in elements
   bool split = true;
   bool half = false;  // with !split: an fp16 copy of the master beside it
+  bool lion = false;  // no v
   GradType grad = GradType::bf16;
   std::optional<GradType> grad2;
   bool raw_bits = false;  // any bit pattern, NaN and infinity included, instead of plausible values
@@ -69,14 +70,14 @@ inline StepGroup default_group() {
 
 class TileData {
  public:
-  explicit TileData(const TileCase& c) : case_(c), m(c.count, c.shift), v(c.count, c.shift), random_(c.seed) {
+  explicit TileData(const TileCase& c) : case_(c), m(c.count, c.shift), v(c.lion ? Guarded<float>() : m), random_(c.seed) {
     if (case_.spans.empty() && c.count > 0) case_.spans = {{0, c.count, 0}};
     if (case_.groups.empty()) case_.groups = {default_group()};
     Guarded<float> master(c.count, c.shift);
     for (size_t i = 0; i < c.count; ++i) {
       master[i] = value(0.02f);
       m[i] = value(1e-3f);
-      v[i] = c.raw_bits ? value(1) : std::abs(value(1e-5f));
+      if (!c.lion) v[i] = c.raw_bits ? value(1) : std::abs(value(1e-5f));
     }
     if (c.split) {
       hi = Guarded<uint16_t>(c.count, c.shift);

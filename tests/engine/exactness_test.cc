@@ -323,5 +323,40 @@ TEST(Exactness, Fp32RunsGiveTheSameBitsInEveryTier) {
   }
 }
 
+TEST(Exactness, LionGivesTheSameBitsWhereverItsStateIs) {
+  TinyRun run;
+  run.clip = kTinyClip;
+  const TinyResult adam = run_tiny(run);
+  for (const auto schema : {offload::Schema::bf16_lion, offload::Schema::fp16_lion}) {
+    TinyRun lion;
+    lion.schema = schema;
+    lion.clip = kTinyClip;
+    const TinyResult expected = run_tiny(lion);
+    EXPECT_NE(expected.losses, adam.losses);
+    EXPECT_LT(expected.losses.back(), expected.losses.front());
+    const auto expect_same = [&](const TinyRun& other, const char* what) {
+      const TinyResult got = run_tiny(other);
+      EXPECT_EQ(got.losses, expected.losses) << what;
+      EXPECT_EQ(got.digest.weights, expected.digest.weights) << what;
+      EXPECT_EQ(got.digest.state, expected.digest.state) << what;
+    };
+    for (const Tiers& tiers : {kTiers[4], kTiers[8]})
+      for (const auto placement : {offload::Placement::none, offload::Placement::spread}) {
+        lion.weights = tiers.weights;
+        lion.state = tiers.state;
+        lion.durable = tiers.durable;
+        lion.placement = placement;
+        expect_same(lion, "tiers");
+      }
+    lion.stops = {2, 4};
+    expect_same(lion, "resumed");
+    TinyRun opaque;
+    opaque.schema = schema;
+    opaque.clip = kTinyClip;
+    opaque.opaque = true;
+    expect_same(opaque, "on a device");
+  }
+}
+
 }  // namespace
 }  // namespace sluice::engine

@@ -60,10 +60,12 @@ TrainerOptions tiny_options(const TinyRun& run, const fs::path& run_dir) {
   o.lr = [](uint64_t step) { return 1e-3 * static_cast<double>(std::min<uint64_t>(step, 3)) / 3; };
   o.optimizer.weight_decay = 0.1;
   o.optimizer.beta2 = 0.95;
-  o.wire = run.schema == offload::Schema::bf16   ? gpu::WireType::bf16
-           : run.schema == offload::Schema::fp16 ? gpu::WireType::fp16
-                                                 : gpu::WireType::fp32;
-  o.loss_scaler.enabled = run.schema == offload::Schema::fp16;
+  o.optimizer.bias_correction = offload::has_variance(run.schema);
+  const offload::NumberType numbers = offload::number_type(run.schema);
+  o.wire = numbers == offload::NumberType::bf16   ? gpu::WireType::bf16
+           : numbers == offload::NumberType::fp16 ? gpu::WireType::fp16
+                                                  : gpu::WireType::fp32;
+  o.loss_scaler.enabled = numbers == offload::NumberType::fp16;
   o.plan.weights = run.weights;
   o.plan.state = run.state;
   o.clip = run.clip;

@@ -27,7 +27,7 @@ struct Field {
   std::unique_ptr<DeviceBuffer> buffer;
 };
 
-void compare_adam(Device& device, Stream& stream, size_t count, Master master, bool tied, bool raw, WireType type) {
+void compare_adam(Device& device, Stream& stream, size_t count, Master master, bool tied, bool raw, WireType type, bool lion = false) {
   const bool split = master == Master::split, halves = master == Master::fp32_and_half;
   RandomState random(count, master, tied, raw, type);
   Field<uint16_t> hi(device, random.hi), half(device, random.half);
@@ -37,19 +37,19 @@ void compare_adam(Device& device, Stream& stream, size_t count, Master master, b
   hi.send(stream), lo.send(stream), p.send(stream), m.send(stream), v.send(stream), half.send(stream), grad.send(stream), grad2.send(stream);
   AdamRun run = random.run();  // on the host arrays
   run.hi = split ? hi.expected.data() : nullptr, run.lo = split ? lo.expected.data() : nullptr;
-  run.p = split ? nullptr : p.expected.data(), run.m = m.expected.data(), run.v = v.expected.data();
+  run.p = split ? nullptr : p.expected.data(), run.m = m.expected.data(), run.v = lion ? nullptr : v.expected.data();
   run.half = halves ? half.expected.data() : nullptr;
   run.grad.first = grad.expected.data(), run.grad.second = tied ? grad2.expected.data() : nullptr;
   adam(run);
   run.hi = split ? hi.device() : nullptr, run.lo = split ? lo.device() : nullptr;
-  run.p = split ? nullptr : p.device(), run.m = m.device(), run.v = v.device();
+  run.p = split ? nullptr : p.device(), run.m = m.device(), run.v = lion ? nullptr : v.device();
   run.half = halves ? half.device() : nullptr;
   run.grad.first = grad.device(), run.grad.second = tied ? grad2.device() : nullptr;
   stream.adam(run);
   hi.fetch(stream), lo.fetch(stream), p.fetch(stream), m.fetch(stream), v.fetch(stream), half.fetch(stream);
   stream.synchronize();
   EXPECT_TRUE(hi.same() && lo.same() && p.same() && m.same() && v.same() && half.same())
-      << count << " elements, master " << static_cast<int>(master) << ", tied " << tied << ", raw " << raw;
+      << count << " elements, master " << static_cast<int>(master) << ", tied " << tied << ", raw " << raw << ", lion " << lion;
 }
 
 TEST_P(DeviceSuite, AdamHasTheBitsOfItsCpuTwin) {
@@ -60,6 +60,7 @@ TEST_P(DeviceSuite, AdamHasTheBitsOfItsCpuTwin) {
       for (const bool raw : {false, true}) {
         compare_adam(*device, *stream, 1, master, tied, raw, WireType::bf16);
         compare_adam(*device, *stream, 100003, master, tied, raw, WireType::bf16);
+        compare_adam(*device, *stream, 30011, master, tied, raw, WireType::bf16, /*lion=*/true);
         compare_adam(*device, *stream, 50021, master, tied, raw, WireType::fp16);
         compare_adam(*device, *stream, 70001, master, tied, raw, WireType::fp32);
       }

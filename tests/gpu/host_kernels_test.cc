@@ -33,18 +33,18 @@ T* data_or_null(std::vector<T>& values) {
   return values.empty() ? nullptr : values.data();
 }
 
-void compare_adam(const cpu_adam::CpuAdam& reference, Master master, bool tied, bool raw, WireType type) {
+void compare_adam(const cpu_adam::CpuAdam& reference, Master master, bool tied, bool raw, WireType type, bool lion) {
   RandomState ours(70001, master, tied, raw, type), theirs(70001, master, tied, raw, type);
   AdamRun run = ours.run();
   run.hi = data_or_null(ours.hi), run.lo = data_or_null(ours.lo), run.p = data_or_null(ours.p);
-  run.m = ours.m.data(), run.v = ours.v.data(), run.half = data_or_null(ours.half);
+  run.m = ours.m.data(), run.v = lion ? nullptr : ours.v.data(), run.half = data_or_null(ours.half);
   run.grad.first = ours.grad.data(), run.grad.second = data_or_null(ours.grad2);
   adam(run);
 
   const std::vector<cpu_adam::StepGroup> groups = {on_cpu(run.factors)};
   const std::vector<cpu_adam::GroupSpan> spans = {{0, theirs.count, 0}};
   cpu_adam::TileUpdate tile;
-  tile.state = {data_or_null(theirs.hi), data_or_null(theirs.lo), data_or_null(theirs.p), theirs.m.data(), theirs.v.data(),
+  tile.state = {data_or_null(theirs.hi), data_or_null(theirs.lo), data_or_null(theirs.p), theirs.m.data(), lion ? nullptr : theirs.v.data(),
                 data_or_null(theirs.half)};
   tile.count = theirs.count;
   tile.grad = on_cpu(theirs.grad.data(), type);
@@ -55,7 +55,7 @@ void compare_adam(const cpu_adam::CpuAdam& reference, Master master, bool tied, 
   reference.update(tile);
   EXPECT_TRUE(same_bits(ours.hi, theirs.hi) && same_bits(ours.lo, theirs.lo) && same_bits(ours.p, theirs.p) &&
               same_bits(ours.m, theirs.m) && same_bits(ours.v, theirs.v) && same_bits(ours.half, theirs.half))
-      << "master " << static_cast<int>(master) << ", tied " << tied << ", raw " << raw << ", " << wire_bytes(type) << " bytes";
+      << "master " << static_cast<int>(master) << ", tied " << tied << ", raw " << raw << ", lion " << lion << ", " << wire_bytes(type) << " bytes";
 }
 
 TEST(HostKernels, AdamHasTheBitsOfCpuAdam) {
@@ -63,7 +63,8 @@ TEST(HostKernels, AdamHasTheBitsOfCpuAdam) {
   for (const Master master : {Master::split, Master::fp32, Master::fp32_and_half})
     for (const bool tied : {false, true})
       for (const bool raw : {false, true})
-        for (const WireType type : {WireType::bf16, WireType::fp16, WireType::fp32}) compare_adam(reference, master, tied, raw, type);
+        for (const WireType type : {WireType::bf16, WireType::fp16, WireType::fp32})
+          for (const bool lion : {false, true}) compare_adam(reference, master, tied, raw, type, lion);
 }
 
 TEST(HostKernels, LeafNormsHaveTheBitsOfCpuAdam) {

@@ -20,8 +20,8 @@ ModelDesc small_model() {
 }
 
 TEST(Layout, ExtentsHaveTheBytesOfTheSchema) {
-  const std::pair<uint64_t, uint64_t> expected[] = {{2, 10}, {4, 8}, {2, 12}};
-  for (const Schema schema : {Schema::bf16, Schema::fp32, Schema::fp16}) {
+  const std::pair<uint64_t, uint64_t> expected[] = {{2, 10}, {4, 8}, {2, 12}, {2, 6}, {4, 4}, {2, 8}};
+  for (const Schema schema : {Schema::bf16, Schema::fp32, Schema::fp16, Schema::bf16_lion, Schema::fp32_lion, Schema::fp16_lion}) {
     const Layout layout(small_model(), schema, kLeafElements);
     for (const Tile& tile : layout.tiles()) {
       EXPECT_EQ(layout.weights_extent_bytes(tile), expected[static_cast<size_t>(schema)].first * tile.padded);

@@ -11,7 +11,7 @@ namespace {
 using base::ErrorKind;
 
 TEST_F(StoreTest, CreateGivesStepZeroInEverySchema) {
-  for (const Schema schema : {Schema::bf16, Schema::fp32, Schema::fp16}) {
+  for (const Schema schema : {Schema::bf16, Schema::fp32, Schema::fp16, Schema::bf16_lion, Schema::fp32_lion, Schema::fp16_lion}) {
     StoreOptions o = options();
     o.run_dir /= to_string(schema);
     const Layout l = small_layout(schema, {.freeze_norm = true});

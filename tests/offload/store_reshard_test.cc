@@ -88,7 +88,7 @@ class ReshardTest : public StoreTest {
 
 TEST_F(ReshardTest, FourOneThreeTwoFourKeepsEveryBit) {
   for (const bool drives : {false, true})
-    for (const Schema schema : {Schema::bf16, Schema::fp32, Schema::fp16}) {
+    for (const Schema schema : {Schema::bf16, Schema::fp32, Schema::fp16, Schema::bf16_lion}) {
       uint64_t step = 2;
       const auto shape_of = [&](int world) { return Shape{.world = world, .drives = drives ? 2 : 0}; };
       const StoreOptions o = options_of(shape_of(4));
