@@ -1,6 +1,7 @@
 // One step in flight: its data, its hyperparameters and what it found out. One object per period of the plan.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "cpu_adam/adam.h"
@@ -16,6 +17,12 @@ struct HostMicroBatch {
   std::vector<std::vector<int32_t>> pieces;  // per row: where document pieces start
   uint64_t trained = 0;                      // targets that count
   uint64_t index = 0;                        // of this micro-batch in the global step, over all ranks
+};
+
+// An element of a gradient that is not finite.
+struct NonFinite {
+  uint32_t tile;
+  uint64_t index;  // in the tile
 };
 
 // Written by begin_period (data), the compute stream (losses), the update lane (norms, clip, hashes); the plan's dependencies
@@ -35,6 +42,7 @@ struct Step {
 
   std::vector<double> losses;      // by micro-batch: sum over its trained tokens; from the gate on those of all ranks
   std::vector<double> leaf_sums;   // squared norms of gradient leaves, model order
+  std::optional<NonFinite> nonfinite;  // the first one of this rank's shard, in model order
   std::vector<uint64_t> hashes;    // extent hashes, [tile][part]
   double grad_norm = 0, clip = 1;  // by the gate; of gradients without the loss scale
   bool skipped = false;            // non-finite gradients under on_nonfinite: skip, or an overflow of fp16

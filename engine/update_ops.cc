@@ -32,6 +32,11 @@ cpu_adam::GradType gradient_type(gpu::WireType wire) {
   base::fail(base::ErrorKind::bug, "unknown wire type {}", static_cast<int>(wire));
 }
 
+cpu_adam::Gradient advance(const cpu_adam::Gradient& grad, uint64_t elements) {
+  if (grad.data == nullptr) return grad;
+  return {static_cast<const std::byte*>(grad.data) + elements * (grad.type == cpu_adam::GradType::fp32 ? 4 : 2), grad.type};
+}
+
 uint64_t state_hash(const cpu_adam::LeafHashes& h) {
   std::vector<uint64_t> all(h.lo.empty() ? h.p : h.lo);  // at most one of them is in the state
   all.insert(all.end(), h.m.begin(), h.m.end());
@@ -59,12 +64,40 @@ cpu_adam::Gradient UpdateOps::gradient(const offload::OpRun& run, std::initializ
   return {buffers_.ring(use->ring, run.plan->buffer(*use, run.period)), gradient_type(shape_.options().wire)};
 }
 
+void UpdateOps::leaf_norms(const offload::Tile& tile, const cpu_adam::Gradient& grad, const cpu_adam::Gradient& tied, size_t count,
+                           std::span<double> sums) const {
+  on_device(tile) ? device_->squared_norms(grad, tied, count, sums) : adam_.squared_norms(grad, tied, count, sums);
+}
+
 void UpdateOps::norm(const offload::OpRun& run, Step& step) const {
   const auto tile = static_cast<uint32_t>(run.op().tile);
   const auto& place = shape_.layout().tiles()[tile];
   const auto sums = std::span(step.leaf_sums).subspan(first_leaf_[tile], shape_.layout().leaves(place));
   const cpu_adam::Gradient grad = gradient(run, kOwn), tied = gradient(run, kTied);
-  on_device(place) ? device_->squared_norms(grad, tied, place.count, sums) : adam_.squared_norms(grad, tied, place.count, sums);
+  leaf_norms(place, grad, tied, place.count, sums);
+  if (step.nonfinite && step.nonfinite->tile < tile) return;
+  const auto bad = std::find_if(sums.begin(), sums.end(), [](double sum) { return !std::isfinite(sum); });
+  if (bad == sums.end()) return;
+  const uint64_t begin = static_cast<uint64_t>(bad - sums.begin()) * offload::kLeafElements;
+  const size_t count = std::min(offload::kLeafElements, place.count - begin);
+  step.nonfinite = NonFinite{tile, begin + find_nonfinite(place, advance(grad, begin), advance(tied, begin), count)};
+}
+
+// By halves, with the norm that found the leaf: it reads gradients of every type, wherever they are.
+size_t UpdateOps::find_nonfinite(const offload::Tile& tile, cpu_adam::Gradient grad, cpu_adam::Gradient tied, size_t count) const {
+  size_t first = 0;
+  while (count > 1) {
+    const size_t half = count / 2;
+    double sum = 0;
+    leaf_norms(tile, advance(grad, first), advance(tied, first), half, std::span(&sum, 1));
+    if (std::isfinite(sum)) {
+      first += half;
+      count -= half;
+    } else {
+      count = half;
+    }
+  }
+  return first;
 }
 
 void UpdateOps::gate(Step& step) const {
@@ -78,24 +111,31 @@ void UpdateOps::gate(Step& step) const {
   step.clip = options_.clip > 0 ? std::min(1.0, options_.clip / (step.grad_norm + 1e-6)) : 1.0;
 }
 
-void UpdateOps::fail_nonfinite(const Step& step) const {
-  std::string where = "the loss";
+// Exactly where this rank holds the element, else by the leaf's sum, which all ranks have.
+std::string UpdateOps::where_nonfinite(const Step& step) const {
   const auto& layout = shape_.layout();
   for (uint32_t t = 0; t < layout.tiles().size(); ++t) {
     const auto& tile = layout.tiles()[t];
     if (!tile.trainable) continue;
-    for (uint32_t leaf = 0; leaf < layout.leaves(tile); ++leaf) {
+    const bool mine = step.nonfinite && step.nonfinite->tile == t;
+    for (uint64_t leaf = 0; leaf < layout.leaves(tile); ++leaf) {
       if (std::isfinite(step.leaf_sums[first_leaf_[t] + leaf])) continue;
-      const uint64_t begin = tile.first + leaf * offload::kLeafElements, end = begin + offload::kLeafElements;
-      for (const auto& tensor : layout.blocks()[tile.block].tensors)
-        if (tensor.trainable && tensor.offset < end && tensor.offset + tensor.count > begin) {
-          where = "the gradient of " + tensor.name;
-          t = static_cast<uint32_t>(layout.tiles().size());
-          break;
-        }
-      break;
+      const uint64_t begin = tile.first + (mine ? step.nonfinite->index : leaf * offload::kLeafElements);
+      const uint64_t end = mine ? begin + 1 : std::min(begin + offload::kLeafElements, tile.first + tile.count);
+      std::string names;
+      for (const auto& tensor : layout.blocks()[tile.block].tensors) {
+        if (!tensor.trainable || tensor.offset >= end || tensor.offset + tensor.count <= begin) continue;
+        names += (names.empty() ? "" : ", ") + tensor.name;
+        if (mine) names += fmt::format(", element {}", begin - tensor.offset);
+      }
+      return fmt::format("{}gradient of block {}, {}{}", mine ? "the " : "a ", tile.block, names, mine ? "" : fmt::format(" (in the shard of rank {})", tile.shard));
     }
   }
+  return "the loss";
+}
+
+void UpdateOps::fail_nonfinite(const Step& step) const {
+  const std::string where = where_nonfinite(step);
   std::string advice = "Lower the learning rate, look at the data of this step, or set run.on_nonfinite to \"skip\"";
   if (options_.scaler.enabled())
     advice = std::isfinite(step.loss())

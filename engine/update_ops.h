@@ -1,5 +1,7 @@
 // Norm, Gate, Update and the commit operations: the optimizer on tiles, on the update and commit lanes.
 #pragma once
+#include <span>
+#include <string>
 #include <vector>
 
 #include "cpu_adam/adam.h"
@@ -31,6 +33,10 @@ class UpdateOps {
  private:
   cpu_adam::Gradient gradient(const offload::OpRun& run, std::initializer_list<offload::Ring> rings) const;
   bool on_device(const offload::Tile& tile) const { return device_ != nullptr && shape_.state_on_device(tile.block); }
+  void leaf_norms(const offload::Tile& tile, const cpu_adam::Gradient& grad, const cpu_adam::Gradient& tied, size_t count, std::span<double> sums) const;
+  // The first element of a leaf (`count` of them) whose sum is not finite.
+  size_t find_nonfinite(const offload::Tile& tile, cpu_adam::Gradient grad, cpu_adam::Gradient tied, size_t count) const;
+  std::string where_nonfinite(const Step& step) const;
   [[noreturn]] void fail_nonfinite(const Step& step) const;
 
   const StepShape& shape_;

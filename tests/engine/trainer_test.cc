@@ -3,12 +3,18 @@
 
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "engine/guess_policy.h"
+#include "engine/hf_config.h"
+#include "engine/packing.h"
 #include "tests/engine/tiny_run.h"
 
 namespace sluice::engine {
@@ -144,6 +150,31 @@ TEST(NonFinite, StopsBeforeAnyWriteOrSkipsTheStep) {
   const TinyResult skipped = run_tiny(run);
   EXPECT_EQ(skipped.losses.size(), 4u);
   EXPECT_EQ(skipped.skipped, 2u);
+}
+
+// Only tokens of the step have a gradient in the embedding: the first one that is not finite is of the least token.
+TEST(NonFinite, NamesBlockParameterAndElement) {
+  for (const bool opaque : {false, true}) {
+    TinyRun run;
+    run.model = "untied";
+    run.trainable = {"model.embed_tokens.weight"};
+    run.opaque = opaque;
+    run.adjust = [](TrainerOptions& o) { o.lr = [](uint64_t step) { return step == 1 ? 1e30 : 1e-3; }; };
+    const TrainerOptions options = tiny_options(run, "unused");
+    const TokenFile file = TokenFile::open(options.train_tokens);
+    const Packing data(file, {.seed = options.seed, .sequence = options.sequence, .shuffle = options.shuffle});
+    int32_t least = INT32_MAX;
+    for (const uint64_t sample : {2, 3})
+      for (const int32_t token : data.sample(sample).tokens) least = std::min(least, token);
+    const auto hidden = read_hf_config(options.model.path).hidden;
+    try {
+      run_tiny(run);
+      FAIL();
+    } catch (const base::Error& error) {
+      const std::string expected = fmt::format("the gradient of block 0, model.embed_tokens.weight, element {} is not finite", least * hidden);
+      EXPECT_NE(std::string(error.what()).find(expected), std::string::npos) << error.what() << "\n" << expected;
+    }
+  }
 }
 
 // A step that is rejected after tiles have been updated on a guess leaves no trace, wherever they live.
