@@ -11,6 +11,7 @@
 
 #include "base/cgroup.h"
 #include "base/error.h"
+#include "base/topology.h"
 #include "base/units.h"
 
 namespace sluice::base {
@@ -35,6 +36,7 @@ Arena::Arena(size_t bytes, std::string purpose) : size_(round_up(bytes, kPage)),
   data_ = reinterpret_cast<std::byte*>(round_up(reinterpret_cast<uintptr_t>(mapping_), kHugePage));
   madvise(data_, size_, MADV_HUGEPAGE);
   madvise(data_, size_, MADV_DONTFORK);
+  interleave_over_nodes(data_, size_);  // else all of it would be the node's of the thread that touches it first
   for (size_t i = 0; i < size_; i += kPage) data_[i] = std::byte{0};
 }
 

@@ -79,4 +79,15 @@ Topology detect_topology() {
   return result;
 }
 
+void interleave_over_nodes(void* data, size_t bytes) {
+  struct Machine {
+    HwlocTopology topology = load();
+    Cpuset nodes{hwloc_bitmap_alloc()};
+    Machine() { hwloc_cpuset_to_nodeset(topology.get(), usable_cpuset(topology.get()).get(), nodes.get()); }
+  };
+  static const Machine machine;
+  if (hwloc_bitmap_weight(machine.nodes.get()) < 2) return;
+  hwloc_set_area_membind(machine.topology.get(), data, bytes, machine.nodes.get(), HWLOC_MEMBIND_INTERLEAVE, HWLOC_MEMBIND_BYNODESET);
+}
+
 }  // namespace sluice::base

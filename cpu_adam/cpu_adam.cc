@@ -157,7 +157,8 @@ void CpuAdam::join(const uint16_t* hi, const int16_t* lo, float* p, size_t count
 
 std::string CpuAdam::describe() const {
   const int threads = impl_->pool.threads();
-  return fmt::format("{}, {} thread{}", impl_->kernels.name, threads, threads == 1 ? "" : "s");
+  const size_t nodes = impl_->pool.nodes();
+  return fmt::format("{}, {} thread{}{}", impl_->kernels.name, threads, threads == 1 ? "" : "s", nodes > 1 ? fmt::format(" on {} NUMA nodes", nodes) : "");
 }
 
 }  // namespace sluice::cpu_adam

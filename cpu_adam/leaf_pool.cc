@@ -6,38 +6,96 @@
 #include <oneapi/tbb/parallel_for.h>
 #include <oneapi/tbb/partitioner.h>
 #include <oneapi/tbb/task_arena.h>
+#include <oneapi/tbb/task_group.h>
+#include <spdlog/spdlog.h>
 
+#include <algorithm>
+#include <mutex>
 #include <optional>
+
+#include "base/topology.h"
 
 namespace sluice::cpu_adam {
 
 namespace tbb = oneapi::tbb;
 
-struct LeafPool::Impl {
-  explicit Impl(int t) : threads(t > 0 ? t : tbb::info::default_concurrency()), arena(threads) {
-    if (threads > tbb::info::default_concurrency())
-      limit.emplace(tbb::global_control::max_allowed_parallelism, threads);
+namespace {
+
+// Debian ships the part of TBB that knows nodes apart from it, and TBB says nothing when it is not there.
+void warn_of_blind_tbb(const base::Topology& topology, size_t seen) {
+  const auto usable = std::count_if(topology.numa_nodes.begin(), topology.numa_nodes.end(), [](const base::NumaNode& n) { return !n.cpus.empty(); });
+  if (static_cast<size_t>(usable) > seen)
+    spdlog::warn("this machine has {} NUMA nodes, TBB sees {}: the optimizer's threads are not bound to nodes. Install libtbbbind-2-5", usable, seen);
+}
+
+// TBB knows affinity, but not the share of time that a control group grants.
+int granted(int cpus, std::optional<double> quota) { return quota ? std::clamp(static_cast<int>(*quota), 1, cpus) : cpus; }
+
+}  // namespace
+
+std::vector<NodeThreads> threads_by_node(int threads) {
+  const std::vector<tbb::numa_node_id> nodes = tbb::info::numa_nodes();
+  static const base::Topology topology = base::detect_topology();
+  static std::once_flag warned;
+  std::call_once(warned, [&] { warn_of_blind_tbb(topology, nodes.size()); });
+  int all = 0;
+  std::vector<NodeThreads> found;
+  for (const tbb::numa_node_id node : nodes) {
+    found.push_back({node, tbb::info::default_concurrency(node)});
+    all += found.back().threads;
   }
-  const int threads;
+  if (threads == 0) threads = granted(found.size() > 1 ? all : tbb::info::default_concurrency(), topology.cpu_quota);
+  if (found.size() < 2 || static_cast<size_t>(threads) < found.size()) return {{tbb::task_arena::automatic, threads}};
+  int before = 0, given = 0;
+  for (NodeThreads& node : found) {  // at least one each; rounded so that the sum is kept
+    before += node.threads;
+    const int until = std::max(given + 1, static_cast<int>(int64_t{threads} * before / all));
+    node.threads = until - given;
+    given = until;
+  }
+  return found;
+}
+
+struct LeafPool::Impl {
+  explicit Impl(const std::vector<NodeThreads>& nodes) {
+    for (const NodeThreads& node : nodes) {
+      arenas.push_back(std::make_unique<tbb::task_arena>(tbb::task_arena::constraints(node.node, node.threads)));
+      threads.push_back(node.threads);
+      total += node.threads;
+    }
+    if (total > tbb::info::default_concurrency()) limit.emplace(tbb::global_control::max_allowed_parallelism, static_cast<size_t>(total));
+  }
   std::optional<tbb::global_control> limit;  // lifts TBB's own, for more threads than cores
-  tbb::task_arena arena;
+  std::vector<std::unique_ptr<tbb::task_arena>> arenas;
+  std::vector<int> threads;
+  int total = 0;
 };
 
-LeafPool::LeafPool(int threads) : impl_(std::make_unique<Impl>(threads)) {}
+LeafPool::LeafPool(const std::vector<NodeThreads>& nodes) : impl_(std::make_unique<Impl>(nodes)) {}
 LeafPool::~LeafPool() = default;
 int LeafPool::threads() const {
-  return impl_->threads;
+  return impl_->total;
+}
+size_t LeafPool::nodes() const {
+  return impl_->arenas.size();
 }
 
 void LeafPool::run(size_t leaves, void (*share)(void* context, size_t first, size_t last),
                    void* context) const {
-  if (impl_->threads == 1 || leaves <= 1) return share(context, 0, leaves);
+  if (impl_->total == 1 || leaves <= 1) return share(context, 0, leaves);
   using Range = tbb::blocked_range<size_t>;
-  impl_->arena.execute([&] {
+  const auto loop = [&](size_t first, size_t last) {
     tbb::parallel_for(
-        Range(0, leaves), [&](const Range& range) { share(context, range.begin(), range.end()); },
-        tbb::static_partitioner());
-  });
+        Range(first, last), [&](const Range& range) { share(context, range.begin(), range.end()); }, tbb::static_partitioner());
+  };
+  std::vector<size_t> ends;
+  int before = 0;
+  for (const int threads : impl_->threads) ends.push_back(leaves * static_cast<size_t>(before += threads) / static_cast<size_t>(impl_->total));
+  std::vector<tbb::task_group> groups(ends.size() - 1);  // of all nodes but the first, which the caller works on
+  for (size_t i = 0; i < groups.size(); ++i)
+    impl_->arenas[i + 1]->execute([&, i] { groups[i].run([&, i] { loop(ends[i], ends[i + 1]); }); });
+  impl_->arenas[0]->execute([&] { loop(0, ends[0]); });
+  for (size_t i = 0; i < groups.size(); ++i) impl_->arenas[i + 1]->execute([&, i] { groups[i].wait(); });
 }
 
 }  // namespace sluice::cpu_adam

@@ -3,20 +3,33 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
+#include <vector>
 
 #include "cpu_adam/float_mode.h"
 
 namespace sluice::cpu_adam {
 
-// Thread-safe: several threads may run loops at once; they share the workers.
+// Threads on one NUMA node.
+struct NodeThreads {
+  int node;  // TBB's number of it; -1: any
+  int threads;
+};
+
+// So many threads on the NUMA nodes that this process may use, in proportion to their cores; 0: all of them. One entry where there is one
+// node, where TBB cannot tell nodes apart (a warning says so), or for fewer threads than nodes.
+std::vector<NodeThreads> threads_by_node(int threads);
+
+// A TBB arena for each node. Thread-safe: several threads may run loops at once; they share the workers.
 class LeafPool {
  public:
-  explicit LeafPool(int threads);  // 0: all this process may use
+  explicit LeafPool(int threads) : LeafPool(threads_by_node(threads)) {}
+  explicit LeafPool(const std::vector<NodeThreads>& nodes);
   ~LeafPool();
   int threads() const;
+  size_t nodes() const;
 
-  // Calls body(leaf) for leaf = 0 .. leaves - 1 in contiguous shares, the caller working along, with the
-  // kernels' floating-point mode set. Serial for one thread or one leaf. body must not throw.
+  // Calls body(leaf) for leaf = 0 .. leaves - 1 in contiguous shares, those of a node next to each other, the caller working along, with
+  // the kernels' floating-point mode set. Serial for one thread or one leaf. body must not throw.
   template <class Body>
   void for_each(size_t leaves, const Body& body) const {
     Loop<Body> loop{body};
