@@ -50,6 +50,8 @@ std::vector<Change> harmless_changes(const std::string& place) {
   if (place == "host")
     return {{"memory.pinned = 0",
              [](RunConfig& c) { return std::exchange(c.memory.pinned, 0).value_or(0) != 0; }},
+            {"memory.shadow = 0",
+             [](RunConfig& c) { return std::exchange(c.memory.shadow, 0).value_or(0) != 0; }},
             move(kState, state, Tier::cpu, Tier::nvme),
             move(kWeights, weights, Tier::cpu, Tier::nvme),
             {"execution.pools.state = 8",

@@ -8,6 +8,7 @@
 #include <map>
 #include <vector>
 
+#include "apps/shadow_choice.h"
 #include "base/units.h"
 
 namespace sluice::apps {
@@ -36,15 +37,15 @@ std::string memory_table(const engine::MemoryReport& memory) {
 }
 
 // A guess needs a spare of the old state.
-std::string overlap_note(const configs::RunConfig& config) {
+std::string overlap_note(const configs::RunConfig& config, const engine::MemoryReport& memory) {
   const Placement overlap = *config.execution.overlap;
   const bool guesses = overlap == Placement::backward || overlap == Placement::spread;
   if (!guesses || *config.storage.durable == offload::Durable::step) return "";
+  if (std::ranges::any_of(memory.rows, [](const engine::MemoryRow& row) { return row.purpose == "shadows"; })) return "";
   return fmt::format(
-      "\nexecution.overlap: without storage.durable \"step\" no spare of the old state is kept, so {} "
-      "updates nothing before the gradient "
-      "norm is known: it works as forward",
-      offload::to_string(overlap));
+      "\nexecution.overlap: without storage.durable \"step\" no spare of the old state is kept{}, so {} updates nothing before the gradient norm is known: "
+      "it works as forward",
+      needs_shadows(config, overlap) ? " (memory.shadow is 0, or less than a tile)" : "", offload::to_string(overlap));
 }
 
 }  // namespace
@@ -97,7 +98,7 @@ std::string memory_report(const configs::RunConfig& config, const offload::Layou
                      offload::to_string(*config.zero_optimization.offload_param.device),
                      offload::to_string(*config.zero_optimization.offload_optimizer.device), resident,
                      offload::to_string(*config.execution.overlap), memory_table(memory), crash_cost(config),
-                     overlap_note(config));
+                     overlap_note(config, memory));
 }
 
 }  // namespace sluice::apps

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "apps/shadow_choice.h"
+
 namespace sluice::apps {
 
 using offload::Placement;
@@ -16,15 +18,17 @@ constexpr double kWorthIt = 0.97;
 
 double seconds(configs::RunConfig config, const ScheduleSearch& search, Placement placement) {
   config.execution.overlap = placement;
+  if (!config.memory.shadow && needs_shadows(config, placement)) config.memory.shadow = search.room(config, "host");
   return search.seconds(config).value_or(std::numeric_limits<double>::infinity());
 }
 
-// The tiles that were updated on the guess are read, updated and written once more, with nothing else at work.
-double redo_seconds(const ScheduleSearch& search, double share) {
+// The tiles that were updated on the guess are read (or copied), updated and written once more, with nothing else at work.
+double redo_seconds(const configs::RunConfig& config, const ScheduleSearch& search, double share) {
   const offload::Machine& machine = search.machine();
   const double parameters = share * static_cast<double>(search.parameters()), bytes = parameters * static_cast<double>(search.parameter_bytes());
-  const double disk = machine.disk_mixed > 0 ? 2 * bytes / machine.disk_mixed : 0;
-  return std::max(disk, machine.adam > 0 ? 2 * bytes / (offload::kAdamBytes * machine.adam) : 0);
+  const bool shadows = needs_shadows(config, Placement::spread);
+  const double disk = machine.disk_mixed > 0 && !shadows ? 2 * bytes / machine.disk_mixed : 0;
+  return std::max(disk, machine.adam > 0 ? (shadows ? 4 : 2) * bytes / (offload::kAdamBytes * machine.adam) : 0);
 }
 
 }  // namespace
@@ -34,14 +38,14 @@ OverlapChoice choose_overlap(const configs::RunConfig& config, const ScheduleSea
   OverlapChoice choice{none < forward ? Placement::none : Placement::forward, std::min(none, forward), std::nullopt,
                        fmt::format("a step takes {:.4g} s with none, {:.4g} s with forward", none, forward)};
   // Without a spare of the old state a guess cannot be taken back.
-  if (config.storage.durable != offload::Durable::step) return choice;
+  if (config.storage.durable != offload::Durable::step && !needs_shadows(config, Placement::spread)) return choice;
   const double spread = seconds(config, search, Placement::spread), best = choice.seconds;
   choice.reason += fmt::format(", {:.4g} s with spread", spread);
   if (spread >= kWorthIt * best) return choice;
   choice.placement = Placement::spread;
   choice.seconds = spread;
   constexpr double kGuessed = 0.75;  // share of the tiles
-  choice.guess_limit = std::min(1.0, (best - spread) / redo_seconds(search, kGuessed));
+  choice.guess_limit = std::min(1.0, (best - spread) / redo_seconds(config, search, kGuessed));
   return choice;
 }
 

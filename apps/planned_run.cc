@@ -6,6 +6,7 @@
 #include "apps/machine_choice.h"
 #include "apps/memory_report.h"
 #include "apps/resident_choice.h"
+#include "apps/shadow_choice.h"
 #include "apps/training_options.h"
 #include "engine/known_models.h"
 #include "engine/run_shape.h"
@@ -141,6 +142,7 @@ PlannedRun plan_config(configs::RunConfig config, const engine::HfConfig& model,
                run.memory.host_have);
   choose_threads(&config);
   choose_resident_blocks(&config, model, run.memory.gpu_have);
+  choose_shadow(&config, model, run.memory.host_have);
   run.config = std::move(config);
   run.model = run.config.model.path.empty() ? run.config.model.sizes.is_string()
                                                   ? run.config.model.sizes.get<std::string>()

@@ -13,6 +13,7 @@
 #include "apps/rank_session.h"
 #include "apps/ranks.h"
 #include "apps/resident_choice.h"
+#include "apps/shadow_choice.h"
 #include "apps/run_dir.h"
 #include "apps/run_figures.h"
 #include "apps/run_memory.h"
@@ -212,6 +213,7 @@ Start decide(const Options& options, const RankSession& ranks) {
   engine::TrainerOptions trainer = trainer_options(start.config);
   start.planned = plan_ahead(start.config, trainer, ranks);
   start.guess_limit = trainer.guess_limit;
+  choose_shadow(&start.config, model_of(start.config), host_memory(start.config));
   return start;
 }
 

@@ -103,6 +103,7 @@ engine::TrainerOptions trainer_options(const configs::RunConfig& c) {
   o.loss_scaler = c.fp16;
   o.plan = plan_options(c);
   o.pinned = c.memory.pinned.value_or(0);
+  o.shadow = c.memory.shadow.value_or(0);
   o.host_boundaries = c.execution.boundaries == configs::Boundaries::host;
   o.reduce_bucket = c.zero_optimization.reduce_bucket_size;
   o.emulated_compute = c.machine.compute.value_or(0);
@@ -181,6 +182,12 @@ uint64_t device_memory(const configs::RunConfig& c) {
   if (c.memory.gpu) return *c.memory.gpu;
   const bool cuda = c.machine.device == configs::DeviceType::cuda;
   return (cuda ? memory_to_share(c).first : engine::memory_budget(0, c.memory.host.value_or(0))) / 20 * 19;
+}
+
+uint64_t host_memory(const configs::RunConfig& c) {
+  if (c.memory.host) return *c.memory.host;
+  const bool cuda = c.machine.device == configs::DeviceType::cuda;
+  return (cuda ? memory_to_share(c).second : engine::memory_budget(0, c.memory.gpu.value_or(0))) / 20 * 19;
 }
 
 void choose_open_values(configs::RunConfig* c, uint64_t processes) {

@@ -19,6 +19,7 @@ void choose_threads(configs::RunConfig* config, uint64_t processes = 1);
 void choose_tiers(configs::RunConfig* config, const offload::ModelDesc& model, uint64_t gpu, uint64_t host);
 // Bytes of the device that a run on this machine may use; where that is "auto" a little less, since what is free changes.
 uint64_t device_memory(const configs::RunConfig& config);
+uint64_t host_memory(const configs::RunConfig& config);  // the same of RAM
 // Fills tiers, number of steps and compute threads that the config leaves open, by what the model, the data and the machine are. processes: ranks that
 // share this machine; each gets an even share, of memory that is "auto" too.
 void choose_open_values(configs::RunConfig* config, uint64_t processes = 1);

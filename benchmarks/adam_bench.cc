@@ -2,6 +2,8 @@
 // 2, lo 2, m 4, v 4 read and written), all larger than the last-level cache. Rates are GB/s of DRAM traffic,
 // 26 bytes per parameter.
 //
+// Lion's rate is of its own 18 bytes. With the old state saved 12 more are written, which is not counted: its rate shows what that costs.
+//
 // The stream and the kernels alternate, and the best rounds are compared, because the rate of a shared machine drifts. Whole step: the
 // norm of all tiles, then their update. peers/adam.py alternates this with others' optimizers.
 //   adam_bench [--threads N] [--tiles N] [--rounds N] [--json]
@@ -29,7 +31,7 @@ constexpr size_t kTile = 2 << 20;
 constexpr double kBytesPerParameter = 26;
 
 struct Tile {
-  Tile() : arena(kTile * 14, "adam_bench") {}
+  Tile() : arena(kTile * 14, "adam_bench"), shadow(kTile * 12, "adam_bench") {}
   template <class T>
   T* at(size_t bytes_before) const {
     return reinterpret_cast<T*>(arena.data() + kTile * bytes_before);
@@ -39,7 +41,7 @@ struct Tile {
   float* m() const { return at<float>(4); }
   float* v() const { return at<float>(8); }
   uint16_t* grad() const { return at<uint16_t>(12); }
-  base::Arena arena;
+  base::Arena arena, shadow;
 };
 
 double seconds(const std::function<void()>& work) {
@@ -83,6 +85,17 @@ std::map<std::string, std::vector<double>> measure(int threads, size_t tile_coun
     const auto norm = each_tile([&, adam](const Tile& t) { adam->squared_norms({t.grad(), cpu_adam::GradType::bf16}, {}, kTile, norms); });
     works["Adam" + suffix] = update;
     if (target == cpu_adam::Target::scalar) return;
+    works["Lion" + suffix] = each_tile([&, adam](const Tile& t) {
+      cpu_adam::TileUpdate lion = update_of(t);
+      lion.state.v = nullptr;
+      adam->update(lion);
+    });
+    works["Adam, old state saved" + suffix] = each_tile([&, adam](const Tile& t) {
+      cpu_adam::TileUpdate saving = update_of(t);
+      const auto at = [&](auto* like, size_t bytes_before) { return reinterpret_cast<decltype(like)>(t.shadow.data() + kTile * bytes_before); };
+      saving.saved = {at(t.hi(), 0), at(t.lo(), 2), nullptr, at(t.m(), 4), at(t.v(), 8)};
+      adam->update(saving);
+    });
     works["Adam and leaf hashes" + suffix] = each_tile([&, adam](const Tile& t) {
       cpu_adam::TileUpdate hashed = update_of(t);
       hashed.hashes = &hashes;
@@ -111,7 +124,7 @@ void print_table(const std::map<std::string, std::vector<double>>& times, double
   const double stream_seconds = best(times.at("stream"));
   for (const auto& [name, all] : times) {
     const double s = best(all);
-    const double bytes = name.starts_with("norm") ? 2 : name.starts_with("whole") ? kBytesPerParameter + 2 : kBytesPerParameter;
+    const double bytes = name.starts_with("norm") ? 2 : name.starts_with("Lion") ? kBytesPerParameter - 8 : name.starts_with("whole") ? kBytesPerParameter + 2 : kBytesPerParameter;
     fmt::print("{:30} {:6.1f} GB/s  {:7.0f} Mparam/s  {:5.3f} ns/param", name, bytes * parameters / s / 1e9, parameters / s / 1e6, s / parameters * 1e9);
     if (bytes == kBytesPerParameter) fmt::print("  {:5.1f} % of stream", 100 * stream_seconds / s);
     fmt::print("\n");

@@ -325,6 +325,12 @@ void choose_compute_threads(RunConfig* config, uint32_t threads, const std::stri
   config->origins["machine.compute_threads"] = {Origin::Kind::chosen, "chosen: " + reason};
 }
 
+void choose_shadow(RunConfig* config, uint64_t bytes, const std::string& reason) {
+  if (config->memory.shadow) return;
+  config->memory.shadow = bytes;
+  config->origins["memory.shadow"] = {Origin::Kind::chosen, "chosen: " + reason};
+}
+
 void choose_resident_blocks(RunConfig* config, uint32_t blocks, const std::string& reason) {
   if (config->execution.resident_blocks) return;
   config->execution.resident_blocks = blocks;

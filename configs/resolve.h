@@ -23,6 +23,7 @@ void choose_tiers(RunConfig* config, offload::Tier weights, offload::Tier state,
 void choose_steps(RunConfig* config, uint64_t steps, const std::string& reason);
 void choose_device(RunConfig* config, DeviceType device, const std::string& reason);
 void choose_compute_threads(RunConfig* config, uint32_t threads, const std::string& reason);
+void choose_shadow(RunConfig* config, uint64_t bytes, const std::string& reason);
 void choose_resident_blocks(RunConfig* config, uint32_t blocks, const std::string& reason);
 
 // Origin of a key's value ("default" when nothing set it).

@@ -68,6 +68,7 @@ struct TileUpdate {
   std::span<const GroupSpan> spans;   // Error(bug): unsorted, overlapping, beyond count, of an unknown group
   std::span<const StepGroup> groups;  // indexed by GroupSpan::group
   LeafHashes* hashes = nullptr;       // optional
+  TileState saved;                    // optional: arrays like those of state, which get what is in them before the update
 };
 
 enum class Target { best, scalar, avx2, avx512 };  // all give the same bits; best: what the CPU has
@@ -101,6 +102,8 @@ class CpuAdam {
   ~CpuAdam();
 
   void update(const TileUpdate& tile) const;
+  // The first `count` elements of every array of a tile. `to` is written past the caches.
+  void copy(const TileState& from, const TileState& to, size_t count) const;
   // leaf_sums gets ceil(count / kLeaf) entries. Returns nothing else: a non-finite gradient shows as a
   // non-finite sum.
   void squared_norms(const Gradient& grad, const Gradient& grad2, size_t count,

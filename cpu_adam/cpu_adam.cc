@@ -10,6 +10,7 @@
 #include "cpu_adam/adam.h"
 #include "cpu_adam/kernels.h"
 #include "cpu_adam/leaf_pool.h"
+#include "cpu_adam/stream_copy.h"
 
 namespace sluice::cpu_adam {
 namespace {
@@ -49,6 +50,7 @@ void check(const TileUpdate& tile) {
   const bool fp32 = s.hi == nullptr && s.lo == nullptr && s.p != nullptr;
   SLUICE_CHECK(tile.count == 0 || ((split || fp32) && s.m != nullptr),
                "tile state: hi and lo, or p with or without half; and m, with or without v");
+  SLUICE_CHECK(tile.saved.m == nullptr || same_arrays(tile.state, tile.saved), "the saved tile has other arrays");
   SLUICE_CHECK(tile.spans.empty() || tile.grad.data != nullptr, "tile without a gradient");
   uint64_t end = 0;
   for (const GroupSpan& span : tile.spans) {
@@ -85,8 +87,27 @@ void hash_leaf(const TileUpdate& tile, size_t leaf, size_t count) {
   if (s.v != nullptr) out.v[leaf] = hash(s.v);
 }
 
+void copy_leaf(const TileState& from, const TileState& to, size_t leaf, size_t count) {
+  const TileState a = advance(from, leaf * kLeaf), b = advance(to, leaf * kLeaf);
+  const auto copy = [count](const auto* source, auto* target) {
+    if (source != nullptr) stream_copy(source, target, count * sizeof(*source));
+  };
+  copy(a.hi, b.hi);
+  copy(a.lo, b.lo);
+  copy(a.p, b.p);
+  copy(a.m, b.m);
+  copy(a.v, b.v);
+  copy(a.half, b.half);
+}
+
+bool same_arrays(const TileState& a, const TileState& b) {
+  const auto both = [](const void* x, const void* y) { return (x == nullptr) == (y == nullptr); };
+  return both(a.hi, b.hi) && both(a.lo, b.lo) && both(a.p, b.p) && both(a.m, b.m) && both(a.v, b.v) && both(a.half, b.half);
+}
+
 void update_leaf(const Kernels& kernels, const TileUpdate& tile, size_t leaf) {
   const uint64_t begin = leaf * kLeaf, end = std::min<uint64_t>(tile.count, begin + kLeaf);
+  if (tile.saved.m != nullptr) copy_leaf(tile.state, tile.saved, leaf, end - begin);  // the update finds it in the cache
   auto span = std::partition_point(tile.spans.begin(), tile.spans.end(),
                                    [begin](const GroupSpan& s) { return s.offset + s.count <= begin; });
   for (; span != tile.spans.end() && span->offset < end; ++span) {
@@ -128,6 +149,11 @@ void CpuAdam::update(const TileUpdate& tile) const {
   check(tile);
   if (tile.hashes != nullptr) resize(tile.hashes, tile);
   impl_->pool.for_each(leaf_count(tile.count), [&](size_t leaf) { update_leaf(impl_->kernels, tile, leaf); });
+}
+
+void CpuAdam::copy(const TileState& from, const TileState& to, size_t count) const {
+  SLUICE_CHECK(same_arrays(from, to), "the tiles have different arrays");
+  impl_->pool.for_each(leaf_count(count), [&](size_t leaf) { copy_leaf(from, to, leaf, std::min(kLeaf, count - leaf * kLeaf)); });
 }
 
 void CpuAdam::squared_norms(const Gradient& grad, const Gradient& grad2, size_t count,

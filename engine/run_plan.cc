@@ -93,7 +93,7 @@ RunPlan plan_run(const RunPlanOptions& o) {
   run.plan = offload::build_train_plan(run.planned_layout(), options);
   const StepShape shape(
       *run.layout,
-      step_options(o.trainer, *run.layout, o.config.hidden, train_plan_options(o.trainer, *run.layout, o.config.hidden).pinned_tiles),
+      step_options(o.trainer, *run.layout, o.config.hidden, train_plan_options(o.trainer, *run.layout, o.config.hidden)),
       unscaled(shared_rings(run.planned_layout(), options, run.plan, o.trainer.guess_limit.has_value()),
                scale));
   run.memory = memory_rows(o, options, shape, scale > 1);

@@ -25,6 +25,8 @@ offload::PlanOptions train_plan_options(const TrainerOptions& o, const offload::
   plan.resident_blocks = plan.state == Tier::none ? blocks : std::min(plan.resident_blocks, blocks);
   if (plan.state == Tier::none) plan.state = Tier::cpu;  // of no block
   plan.pinned_tiles = count_pinned(layout, plan, o.pinned);
+  const bool guesses = plan.placement == offload::Placement::backward || plan.placement == offload::Placement::spread;
+  if (guesses && !plan.commit) plan.first_shadow = first_shadow(layout, plan, o.shadow);
   if (o.host_boundaries)
     plan.host_boundary_bytes = uint64_t{o.micro_batch} * o.sequence * static_cast<uint64_t>(hidden) * weight_bytes(layout.schema());
   return plan;
@@ -38,7 +40,7 @@ uint64_t comm_staging(const TrainerOptions& o, const offload::Layout& layout) {
   return std::max(kPage, (share + kPage - 1) / kPage * kPage);
 }
 
-StepOptions step_options(const TrainerOptions& o, const offload::Layout& layout, int64_t hidden, uint32_t pinned_tiles) {
+StepOptions step_options(const TrainerOptions& o, const offload::Layout& layout, int64_t hidden, const offload::PlanOptions& plan) {
   StepOptions s;
   s.weights = o.plan.weights;
   s.state = o.plan.state;
@@ -47,7 +49,8 @@ StepOptions step_options(const TrainerOptions& o, const offload::Layout& layout,
   s.micro_batch = o.micro_batch;
   s.sequence = o.sequence;
   s.hidden = static_cast<uint32_t>(hidden);
-  s.pinned_tiles = pinned_tiles;
+  s.pinned_tiles = plan.pinned_tiles;
+  s.first_shadow = plan.first_shadow;
   s.resident_blocks = o.plan.resident_blocks;
   s.rank = o.plan.rank;
   s.zero_stage = o.plan.zero_stage;

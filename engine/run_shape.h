@@ -13,7 +13,7 @@ namespace sluice::engine {
 
 // TrainerOptions::plan, and what follows from the other options.
 offload::PlanOptions train_plan_options(const TrainerOptions& options, const offload::Layout& layout, int64_t hidden);
-StepOptions step_options(const TrainerOptions& options, const offload::Layout& layout, int64_t hidden, uint32_t pinned_tiles);
+StepOptions step_options(const TrainerOptions& options, const offload::Layout& layout, int64_t hidden, const offload::PlanOptions& plan);
 
 // Several ranks: device memory in which a rank receives what another one adds to a reduction (comm::CommOptions::staging): its share of the bucket,
 // or of the largest block where that is less.

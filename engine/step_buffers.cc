@@ -69,8 +69,10 @@ void StepBuffers::place_homes() {
   std::byte* weights = host("weights in RAM", shape_.weights_home_bytes(), Crosses::to_device);
   std::byte* ram_state = host("optimizer state in RAM", shape_.state_home_bytes(StepShape::Place::ram), Crosses::no);
   std::byte* device_state = device("optimizer state", shape_.state_home_bytes(StepShape::Place::device));
+  std::byte* shadow = host("shadows", shape_.shadow_bytes(), Crosses::no);
   weights_homes_.resize(tiles.size());
   state_homes_.resize(tiles.size());
+  shadows_.resize(tiles.size());
   for (uint32_t i = 0; i < tiles.size(); ++i) {
     const bool on_device = shape_.state_on_device(tiles[i].block);
     if (shape_.has_weights_home(i)) {
@@ -81,6 +83,10 @@ void StepBuffers::place_homes() {
       std::byte*& next = on_device ? device_state : ram_state;
       state_homes_[i] = next;
       next += layout.state_extent_bytes(tiles[i]);
+    }
+    if (shape_.has_shadow(i)) {
+      shadows_[i] = shadow;
+      shadow += layout.weights_extent_bytes(tiles[i]) + layout.state_extent_bytes(tiles[i]);
     }
   }
 }
@@ -128,6 +134,7 @@ std::byte* StepBuffers::ring(Ring ring, uint32_t buffer) const {
 
 std::byte* StepBuffers::weights_home(uint32_t tile) const { return weights_homes_[tile]; }
 std::byte* StepBuffers::state_home(uint32_t tile) const { return state_homes_[tile]; }
+std::byte* StepBuffers::shadow(uint32_t tile) const { return shadows_[tile]; }
 
 at::Tensor StepBuffers::slot(Ring ring, uint32_t buffer, uint32_t block) const {
   const auto elements = static_cast<int64_t>(shape_.layout().blocks()[block].device_elements());

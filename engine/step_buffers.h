@@ -27,6 +27,7 @@ class StepBuffers {
   std::byte* ring(offload::Ring ring, uint32_t buffer) const;
   std::byte* weights_home(uint32_t tile) const;  // null when the tile has none
   std::byte* state_home(uint32_t tile) const;
+  std::byte* shadow(uint32_t tile) const;  // weights extent, then state extent; null when the tile has none
 
   // A device buffer with all its elements.
   at::Tensor whole(offload::Ring ring, uint32_t buffer) const { return slots_[static_cast<size_t>(ring)].at(buffer); }
@@ -79,7 +80,7 @@ class StepBuffers {
   std::vector<HostArena> host_arenas_;
   std::vector<std::unique_ptr<gpu::DeviceBuffer>> device_arenas_;
   std::array<std::byte*, offload::kRings> rings_{};
-  std::vector<std::byte*> weights_homes_, state_homes_;            // by tile
+  std::vector<std::byte*> weights_homes_, state_homes_, shadows_;            // by tile
   std::array<std::vector<at::Tensor>, offload::kRings> slots_;     // device rings: weights or fp32 gradients
   std::vector<at::Tensor> resident_;                               // by block; none where it is not resident
   std::vector<at::Tensor> boundaries_;                             // inputs by (block, micro-batch), then gradients

@@ -152,6 +152,13 @@ void StepHandlers::publish(Step& s) {
   }
 }
 
+// Without commits a step ends with its last update, or where all were made on a guess (or this rank has none) with its gate.
+void StepHandlers::end_updated(const Step& s) {
+  if (options_.commits || !s.gated || s.redo || s.updates_left > 0) return;
+  if (!s.skipped) hashes_ = s.hashes;
+  source_.end(s);
+}
+
 void StepHandlers::done(const offload::OpRun& run) {
   source_.progress();
   Step& s = step_of(run);
@@ -159,13 +166,14 @@ void StepHandlers::done(const offload::OpRun& run) {
     case OpKind::publish:
       if (s.number != 0 && !s.redo) source_.end(s);
       return;
-    case OpKind::gate:  // a rank of many may own nothing that is trained
-      if (options_.commits || updates_ > 0) return;
-      return source_.end(s);
+    case OpKind::gate:
+      s.gated = true;
+      if (s.redo) s.updates_left = updates_;  // those on the guess are made again, the deferred ones are still to come
+      return end_updated(s);
     case OpKind::update:
-      if (options_.commits || s.number == 0 || --s.updates_left > 0) return;
-      if (!s.skipped) hashes_ = s.hashes;
-      return source_.end(s);
+      if (s.number == 0) return;
+      --s.updates_left;
+      return end_updated(s);
     case OpKind::loss:
       compute_.loss_done(run, s);
       if (update_ == nullptr && run.op().last_micro) source_.end(s);

@@ -89,6 +89,7 @@ class StepHandlers : public offload::OpHandlers {
   void after_gate(uint64_t period);
   void flush(Step& step);
   void publish(Step& step);
+  void end_updated(const Step& step);
 
   const StepShape& shape_;
   ComputeOps& compute_;

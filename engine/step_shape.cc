@@ -81,6 +81,17 @@ bool StepShape::has_state_home(uint32_t tile) const {
   return options_.training && owns(tile) && place.trainable && in_memory;
 }
 
+bool StepShape::has_shadow(uint32_t tile) const {
+  return tile >= options_.first_shadow && has_state_home(tile) && !state_on_device(layout_->tiles()[tile].block);
+}
+
+uint64_t StepShape::shadow_bytes() const {
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < layout_->tiles().size(); ++i)
+    if (has_shadow(i)) bytes += layout_->weights_extent_bytes(layout_->tiles()[i]) + layout_->state_extent_bytes(layout_->tiles()[i]);
+  return bytes;
+}
+
 uint64_t StepShape::boundary_bytes() const {
   return uint64_t{options_.micro_batch} * options_.sequence * options_.hidden * weight_bytes();
 }
@@ -164,6 +175,7 @@ std::vector<MemoryRow> StepShape::rows() const {
       {"host", "weights", ring_bytes(Ring::weights) + ring_bytes(Ring::weights_held) + (weights_pinned ? 0 : weights_homes)},
       {"host", "optimizer state", ring_bytes(Ring::state) + (state_pinned ? 0 : state_homes)},
       {"host", "pinned set", (weights_pinned ? weights_homes : 0) + (state_pinned ? state_homes : 0)},
+      {"host", "shadows", shadow_bytes()},
       {"host", "gradients", gradient_bytes(Place::ram)},
       {"host", "boundaries", host_boundaries() * boundary_bytes()},
       {"host", "tokens", exchange_bytes()},

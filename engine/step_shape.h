@@ -21,6 +21,7 @@ struct StepOptions {
   uint32_t sequence = 0;           // tokens of a row
   uint32_t hidden = 0;
   uint32_t pinned_tiles = 0;       // of tier nvme, in RAM (offload::PlanOptions)
+  uint32_t first_shadow = UINT32_MAX;  // tiles from this one on keep a copy of their old state (offload::PlanOptions)
   uint32_t resident_blocks = 0;    // on the device with their state, whatever the tiers
   uint32_t rank = 0;               // of layout.world() ranks
   uint32_t zero_stage = 3;
@@ -74,6 +75,8 @@ class StepShape {
   bool has_weights_home(uint32_t tile) const;
   bool has_state_home(uint32_t tile) const;
 
+  bool has_shadow(uint32_t tile) const;
+
   uint64_t weight_bytes() const { return offload::weight_bytes(layout_->schema()); }
   uint64_t boundary_bytes() const;  // one block input (or its gradient) of one micro-batch
   uint64_t boundaries() const;      // how many stay on the device in a place of their own
@@ -88,6 +91,7 @@ class StepShape {
   uint64_t weights_home_bytes() const;  // in RAM
   enum class Place { ram, device };
   uint64_t state_home_bytes(Place place) const;
+  uint64_t shadow_bytes() const;
   // The gradients that wait for their update. Those of the tied head's part are with the embedding's.
   uint64_t gradient_bytes(Place place) const;
   uint64_t resident_bytes() const;

@@ -101,7 +101,7 @@ Trainer::Impl::Impl(const TrainerOptions& o, const TrainerEvents& e)
       plan_options_(train_plan_options(o, setup.layout, setup.reader.config().hidden)),
       plans(setup.layout, plan_options_, o.guess_limit.has_value()),
       eval_plan(offload::build_eval_plan(setup.layout, plan_options_)),
-      shape(setup.layout, step_options(o, setup.layout, setup.reader.config().hidden, plan_options_.pinned_tiles),
+      shape(setup.layout, step_options(o, setup.layout, setup.reader.config().hidden, plan_options_),
             ring_sizes(all_plans(plans, eval_plan))) {
   check_sequence(setup.reader.config(), o.sequence);
   if (!o.eval_tokens.empty()) {

@@ -45,6 +45,7 @@ struct TrainerOptions {
   // Timing only: computations take their FLOP at this rate and compute nothing; nothing is committed. 0: the real thing.
   double emulated_compute = 0;
   uint64_t pinned = 0;        // bytes of RAM for tiles of tier nvme, from the embedding up
+  uint64_t shadow = 0;        // bytes of RAM for old copies of tiles in RAM that are updated on a guess, from the head down
   offload::StoreOptions store;  // model_digest is filled in
 };
 

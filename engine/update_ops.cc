@@ -146,7 +146,6 @@ void UpdateOps::fail_nonfinite(const Step& step) const {
 }
 
 void UpdateOps::update(const offload::OpRun& run, Step& step) const {
-  if (step.skipped) return;
   const auto index = static_cast<uint32_t>(run.op().tile);
   const auto& layout = shape_.layout();
   const auto& tile = layout.tiles()[index];
@@ -158,10 +157,19 @@ void UpdateOps::update(const offload::OpRun& run, Step& step) const {
   std::byte* weights = buffer({Ring::weights_held, Ring::weights}, buffers_.weights_home(index));
   std::byte* state = buffer({Ring::state}, buffers_.state_home(index));
   SLUICE_CHECK(weights != nullptr && state != nullptr, run.plan->name(run.index));
+  const cpu_adam::TileState arrays = tile_state(layout.schema(), tile, weights, state);
+  cpu_adam::TileState shadow;
+  if (run.op().shadow != offload::Shadow::none) {
+    std::byte* saved = buffers_.shadow(index);
+    shadow = tile_state(layout.schema(), tile, saved, saved + layout.weights_extent_bytes(tile));
+  }
+  if (run.op().shadow == offload::Shadow::restore) adam_.copy(shadow, arrays, tile.count);
+  if (step.skipped) return;
 
   cpu_adam::LeafHashes hashes;
   cpu_adam::TileUpdate tile_update;
-  tile_update.state = tile_state(layout.schema(), tile, weights, state);
+  tile_update.state = arrays;
+  if (run.op().shadow == offload::Shadow::save) tile_update.saved = shadow;
   tile_update.count = tile.count;
   tile_update.grad = gradient(run, kOwn);
   tile_update.grad2 = gradient(run, kTied);

@@ -95,6 +95,9 @@ struct Key {
   auto operator<=>(const Key&) const = default;
 };
 
+// A copy of a tile's state in RAM, from before an update on a guess: the update makes it, or begins from it because the guess was wrong.
+enum class Shadow : uint8_t { none, save, restore };
+
 struct Op {
   OpKind kind;
   Lane lane;
@@ -108,6 +111,7 @@ struct Op {
   bool previous_step = false;  // part of the step of the period before: a deferred update, what belongs to it, a late commit
   uint64_t bytes = 0;      // moved on its lane; 0 for compute, and for copies that do not leave the device
   bool on_device = false;  // copy_out, norm, update, copy_in of a tile whose state and gradient are device memory
+  Shadow shadow = Shadow::none;  // update
   Key key;
   std::vector<Dep> deps;
   std::vector<Use> uses;   // acquisitions first; at most one use of a ring (but for the gate)

@@ -96,6 +96,32 @@ uint32_t count_pinned(const Layout& layout, const PlanOptions& options, uint64_t
   return static_cast<uint32_t>(layout.tiles().size());
 }
 
+namespace {
+// Weights and state in RAM, both, for the whole run.
+bool in_ram(const Layout& layout, const PlanOptions& o, uint32_t t) {
+  const Tile& tile = layout.tiles()[t];
+  return o.state == Tier::cpu && o.weights != Tier::nvme && tile.trainable && owns(layout, o, t) && tile.block >= o.resident_blocks;
+}
+bool guesses(Placement placement) { return placement == Placement::backward || placement == Placement::spread; }
+}  // namespace
+
+bool has_shadow(const Layout& layout, const PlanOptions& o, uint32_t tile) {
+  return guesses(o.placement) && !o.commit && tile >= o.first_shadow && in_ram(layout, o, tile);
+}
+
+uint32_t first_shadow(const Layout& layout, const PlanOptions& options, uint64_t bytes) {
+  uint64_t used = 0;
+  uint32_t first = UINT32_MAX;
+  for (auto t = static_cast<uint32_t>(layout.tiles().size()); t-- > 0;) {
+    if (!in_ram(layout, options, t)) continue;
+    const Tile& tile = layout.tiles()[t];
+    used += layout.weights_extent_bytes(tile) + layout.state_extent_bytes(tile);
+    if (used > bytes) break;
+    first = t;
+  }
+  return first;
+}
+
 PlanBuilder::PlanBuilder(const Layout& layout, const PlanOptions& options, bool train)
     : layout_(layout),
       options_(options),
@@ -148,7 +174,8 @@ void PlanBuilder::plan_tiles() {
     TileOps& ops = tiles_[t];
     ops.deferred =
         options_.placement == Placement::forward ||
-        (updates_on_guess() && (!options_.commit || (options_.placement == Placement::spread && share)));
+        (updates_on_guess() &&
+         ((!options_.commit && !has_shadow(layout_, options_, t)) || (options_.placement == Placement::spread && share)));
     const uint64_t weights = layout_.weights_extent_bytes(tile(t)),
                    state = layout_.state_extent_bytes(tile(t));
     const uint64_t wire = tile(t).count * wire_bytes_;
@@ -159,6 +186,10 @@ void PlanBuilder::plan_tiles() {
     ops.norm = make(OpKind::norm, Lane::update, wire);
     ops.update = make(OpKind::update, Lane::update, 2 * (weights + state) + wire);
     op(static_cast<uint32_t>(ops.norm)).on_device = op(static_cast<uint32_t>(ops.update)).on_device = stays;
+    if (!ops.deferred && has_shadow(layout_, options_, t)) {
+      op(static_cast<uint32_t>(ops.update)).shadow = Shadow::save;
+      op(static_cast<uint32_t>(ops.update)).bytes += weights + state;  // read they are anyway
+    }
     if (options_.write_weights && !stays)
       ops.write_weights = make(OpKind::write_weights, Lane::disk_write_weights, weights);
     if (options_.write_state && !stays) ops.write_state = make(OpKind::write_state, Lane::disk_write_state, state);

@@ -32,6 +32,8 @@ struct PlanOptions {
   uint32_t pinned_tiles = 0;  // first tiles of the layout: those of tier nvme live in RAM, never read, still written
   // First blocks whose weights, state and gradients are device memory whatever the tiers say: read once, and nothing of them moves.
   uint32_t resident_blocks = 0;
+  // Tiles from this one on whose weights and state live in RAM have a shadow there: a spare of the old state where no step is committed.
+  uint32_t first_shadow = UINT32_MAX;
   uint32_t wire_bytes = 0;    // of one gradient element off the device; 0: of the compute type
   // Of each boundary tensor, where they live on the host; 0: on the device, and no operation moves them.
   uint64_t host_boundary_bytes = 0;
@@ -48,6 +50,11 @@ bool master_on_disk(const Layout& layout, const PlanOptions& options, uint32_t t
 
 // How many of the first tiles `bytes` of RAM can pin: what of each is on nvme.
 uint32_t count_pinned(const Layout& layout, const PlanOptions& options, uint64_t bytes);
+
+// Does the tile have a shadow, which its updates on a guess fill?
+bool has_shadow(const Layout& layout, const PlanOptions& options, uint32_t tile);
+// The first_shadow that `bytes` of RAM allow: the last tiles, whose gradients come first. UINT32_MAX: none.
+uint32_t first_shadow(const Layout& layout, const PlanOptions& options, uint64_t bytes);
 
 // One training step. Operations of block b in compute slot c: forward c = b, Loss c = L + 1, backward c = 2 L
 // + 2 - b.
@@ -73,8 +80,8 @@ uint32_t count_pinned(const Layout& layout, const PlanOptions& options, uint64_t
 // Boundaries on the host: inputs of layers that a backward will need go to the host after they are made, and come back for it. Those of kept
 // graphs stay on the device.
 //
-// Placements backward and spread update on a guess, which needs a spare of the old state: the published slot.
-// Without commit there is none, so every tile is deferred (as in forward).
+// Placements backward and spread update on a guess, which needs a spare of the old state: with commit the published slot, else a shadow.
+// A tile with neither is deferred (as in forward).
 //
 // Error(config): impossible tiers, or impossible in the stage; commits with resident blocks; nothing to train. Pools too small are found by check_plan.
 Plan build_train_plan(const Layout& layout, const PlanOptions& options);

@@ -211,6 +211,8 @@ void DataCheck::check_gradient(const TileOps& ops, uint32_t late) const {
   need(*ops.norm, *ops.update, late, "the norm may reject the gradient");
   if (late == 1) need(*gate_, *ops.update, 1, "a deferred update needs the clip coefficient");
   if (late == 1 || order_.before(*gate_, *ops.update, 0)) return;
+  if (!publish_ && op(*ops.update).shadow != Shadow::save)
+    fail(ErrorKind::bug, "{} is made on a guess, and nothing keeps the old state", plan_.name(*ops.update));
   for (uint32_t copy : ops.copy_outs)  // an update on a guess
     if (const Use& wire = op(copy).uses[0];
         std::none_of(op(*gate_).uses.begin(), op(*gate_).uses.end(), [&](const Use& use) {

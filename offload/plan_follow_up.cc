@@ -67,12 +67,17 @@ class FollowUp {
     const Tile& tile = layout_.tiles()[index];
     const uint64_t weight_bytes = layout_.weights_extent_bytes(tile), state_bytes = layout_.state_extent_bytes(tile);
     reads_.clear();
-    const auto weights = read(OpKind::read_weights, Lane::disk_weights, trained, master_on_disk(layout_, options_, index), Ring::weights, weight_bytes);
-    const auto state = read(OpKind::read_state, Lane::disk_state, trained, state_on_disk(layout_, options_, index), Ring::state, state_bytes);
+    const bool shadow = redo_ && trained.shadow == Shadow::save;
+    std::optional<Use> weights, state;
+    if (!shadow) {
+      weights = read(OpKind::read_weights, Lane::disk_weights, trained, master_on_disk(layout_, options_, index), Ring::weights, weight_bytes);
+      state = read(OpKind::read_state, Lane::disk_state, trained, state_on_disk(layout_, options_, index), Ring::state, state_bytes);
+    }
 
     const bool stays = tile.block < options_.resident_blocks;
     const uint32_t update = add(OpKind::update, Lane::update, trained, 1, trained.bytes);
     op(update).on_device = stays;
+    if (shadow) op(update).shadow = Shadow::restore;
     for (const uint32_t i : reads_) op(update).deps.push_back({i, 0});
     for (const Ring ring : {Ring::gradients, Ring::device_gradients, Ring::tied_gradients})
       if (const Use* use = find_use(trained, ring)) op(update).uses.push_back({ring, use->acquisition, 1});

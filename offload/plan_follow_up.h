@@ -12,7 +12,7 @@ namespace sluice::offload {
 Plan build_settle_plan(const Layout& layout, const PlanOptions& options, const Plan& train);
 
 // What a wrong guess has updated, once more: from the generation before, read again into its buffer or its home in RAM (the published slot
-// is the spare of both), with the true clip coefficient. With the commit when the train plan commits in the same period; else that comes with
+// is the spare of both) or taken from its shadow, with the true clip coefficient. With the commit when the train plan commits in the same period; else that comes with
 // the deferred updates. For a rejected step the same plan brings the old bytes back into memory, since its updates and writes do
 // nothing. No operations when the placement guesses nothing.
 Plan build_redo_plan(const Layout& layout, const PlanOptions& options, const Plan& train);

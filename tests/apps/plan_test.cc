@@ -129,6 +129,29 @@ TEST_F(PlanTest, BlocksStayOnTheDeviceAsFarAsTheyFit) {
               HasSubstr("first 3 of 18 blocks on the device"));
 }
 
+// What is in RAM may be updated on a guess where RAM has room for a copy of its old state.
+TEST_F(PlanTest, ShadowsTakeTheRoomThatIsLeft) {
+  const auto set = [](const Words& more) {
+    Words words{"model.sizes=\"Llama-3.2-1B\"", "zero_optimization.offload_param.device=cpu", "zero_optimization.offload_optimizer.device=cpu",
+                "storage.tbw=null", "data.sequence_length=1024", "gradient_accumulation_steps=1", "execution.overlap=spread", "execution.resident_blocks=0",
+                "memory.gpu=10GiB"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  const json none = plan_json("big.json", set({"memory.host=64GiB", "memory.shadow=0"}));
+  const json all = plan_json("big.json", set({"memory.host=64GiB"}));
+  const json some = plan_json("big.json", set({"memory.host=24GiB"}));
+  const auto need = [](const json& p) { return p.at("memory").at("host").at("need").get<double>(); };
+  const double parameters = none.at("parameters");
+  EXPECT_NEAR(need(all) - need(none), 12 * parameters, 0.01 * parameters);
+  EXPECT_GT(need(some), need(none) + 2 * parameters);
+  EXPECT_LE(need(some), 24.0 * (1u << 30));
+  EXPECT_LT(all.at("step_seconds").get<double>(), none.at("step_seconds").get<double>());
+  EXPECT_THAT(plan("big.json", set({"memory.host=64GiB"})).out, HasSubstr("shadows"));
+  EXPECT_THAT(plan("big.json", set({"memory.host=64GiB", "memory.shadow=0"})).out, HasSubstr("memory.shadow is 0"));
+  EXPECT_THAT(plan("big.json", set({"memory.host=20GiB", "memory.shadow=14GiB"})).err, HasSubstr("memory.shadow = 0"));
+}
+
 TEST_F(PlanTest, ATrillionParametersPlanWithoutOverflow) {
   write_all(
       at("trillion.json"),
@@ -251,8 +274,8 @@ TEST_F(PlanTest, WritesATrace) {
 TEST_F(PlanTest, MemoryIsThatOfTheRun) {
   for (const Words& set :
        {Words{"execution.overlap=forward"}, Words{"execution.overlap=none", "gradient_accumulation_steps=2"},
-        Words{"zero_optimization.offload_param.device=cpu", "execution.keep_graphs=1",
-              "execution.overlap=spread"}}) {
+        Words{"zero_optimization.offload_param.device=cpu", "execution.keep_graphs=1", "execution.overlap=spread"},
+        Words{"zero_optimization.offload_param.device=cpu", "zero_optimization.offload_optimizer.device=cpu", "execution.overlap=spread"}}) {
     const ProgramResult r = plan("config.json", set, {});  // of this machine, so that both choose the same of what is left open
     EXPECT_EQ(r.status, 0) << r.err;
     const std::string before = succeed(train(set));

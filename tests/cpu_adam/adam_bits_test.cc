@@ -171,6 +171,25 @@ TEST(AdamBits, LeafHashesAreXxh3OfTheUpdatedElements) {
   }
 }
 
+TEST(AdamBits, TheOldStateIsSavedOnTheWayAndCanBeTakenBack) {
+  const std::tuple<bool, bool, bool> kinds[] = {{true, false, false}, {false, false, false}, {false, true, false}, {true, false, true}};
+  for (const auto& [split, half, lion] : kinds)
+    for (const size_t shift : {0, 3}) {
+      const TileCase c{.count = 2 * kLeaf + 1001, .shift = shift, .split = split, .half = half, .lion = lion};
+      const TileData before(c);
+      TileData plain = before, data = before, saved({.count = c.count, .shift = shift, .split = split, .half = half, .lion = lion, .seed = 9});
+      const CpuAdam adam({.threads = 2});
+      adam.update(plain.update());
+      TileUpdate update = data.update();
+      update.saved = saved.update().state;
+      adam.update(update);
+      EXPECT_TRUE(data.same_bits(plain));
+      EXPECT_TRUE(saved.same_state(before));
+      adam.copy(saved.update().state, data.update().state, c.count);
+      EXPECT_TRUE(data.same_bits(before));
+    }
+}
+
 TEST(AdamBits, Fp32AndSplitStateHoldTheSameMaster) {
   for (const bool lion : {false, true}) {
     TileCase c{.count = 10007, .lion = lion, .seed = 3};

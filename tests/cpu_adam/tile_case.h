@@ -115,10 +115,12 @@ class TileData {
     return case_.grad2 ? g + load(*case_.grad2, second16, second32) : g;
   }
 
+  bool same_state(const TileData& o) const {
+    return hi.same_bits(o.hi) && lo.same_bits(o.lo) && p.same_bits(o.p) && m.same_bits(o.m) && v.same_bits(o.v) && half.same_bits(o.half);
+  }
   // State and gradients, guards and gaps included.
   bool same_bits(const TileData& o) const {
-    return hi.same_bits(o.hi) && lo.same_bits(o.lo) && p.same_bits(o.p) && m.same_bits(o.m) &&
-           v.same_bits(o.v) && half.same_bits(o.half) && grad16.same_bits(o.grad16) && grad32.same_bits(o.grad32) &&
+    return same_state(o) && grad16.same_bits(o.grad16) && grad32.same_bits(o.grad32) &&
            second16.same_bits(o.second16) && second32.same_bits(o.second32);
   }
 

@@ -1,6 +1,8 @@
 // Where bytes live and when they move never changes a bit: losses, norms and the trained state are compared between runs.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <random>
 
@@ -240,6 +242,44 @@ TEST(Exactness, ResidentBlocksMayBeFrozen) {
     EXPECT_EQ(got.losses, expected.losses);
     EXPECT_EQ(got.digest.weights, expected.digest.weights);
     EXPECT_EQ(got.digest.state, expected.digest.state);
+  }
+}
+
+// Updates on a guess that only shadows in RAM can take back: of all tiles, or of the last ones.
+TEST(Exactness, ShadowsGiveTheSameBits) {
+  size_t n = 0;
+  for (const char* model : {"tied", "untied"}) {
+    TinyRun plain;
+    plain.model = model;
+    plain.clip = kTinyClip;
+    plain.steps = 8;
+    plain.eval_every = 3;
+    const TinyResult expected = run_tiny(plain);
+    const auto clipped = static_cast<uint64_t>(std::count_if(expected.clips.begin(), expected.clips.end(), [](double clip) { return clip != 1.0; }));
+    ASSERT_GT(clipped, 0u);
+    for (const Tier weights : {Tier::cpu, Tier::none})
+      for (const auto placement : {offload::Placement::backward, offload::Placement::spread})
+        for (const uint64_t shadow : {uint64_t{1} << 30, uint64_t{3} << 20}) {
+          SCOPED_TRACE(fmt::format("{} {} {} {}", model, to_string(weights), to_string(placement), shadow));
+          TinyRun run = plain;
+          run.weights = weights;
+          run.state = Tier::cpu;
+          run.durable = n % 2 == 0 ? Durable::checkpoint : Durable::none;
+          run.placement = placement;
+          run.shadow = shadow;
+          run.opaque = n % 3 == 1;
+          run.resident_blocks = n % 4 == 3 ? 1 : 0;
+          if (n % 3 == 2) run.stops = {2, 5};
+          ++n;
+          const TinyResult got = run_tiny(run);
+          EXPECT_EQ(got.losses, expected.losses);
+          EXPECT_EQ(got.norms, expected.norms);
+          EXPECT_EQ(got.eval_losses, expected.eval_losses);
+          EXPECT_EQ(got.digest.weights, expected.digest.weights);
+          EXPECT_EQ(got.digest.state, expected.digest.state);
+          EXPECT_EQ(got.redone, clipped);
+          if (HasFailure()) return;
+        }
   }
 }
 

@@ -70,6 +70,7 @@ TrainerOptions tiny_options(const TinyRun& run, const fs::path& run_dir) {
   o.plan.state = run.state;
   o.clip = run.clip;
   o.pinned = run.pinned;
+  o.shadow = run.shadow;
   o.plan.resident_blocks = run.resident_blocks;
   o.plan.placement = run.placement;
   o.plan.pools = run.pools;

@@ -26,6 +26,7 @@ struct TinyRun {
   offload::Placement placement = offload::Placement::none;
   double clip = 1.0;
   uint64_t pinned = 0;
+  uint64_t shadow = 0;
   uint32_t resident_blocks = 0;
   bool host_boundaries = false;
   uint32_t world = 1, zero_stage = 3;  // ranks are threads

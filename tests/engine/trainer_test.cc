@@ -179,11 +179,12 @@ TEST(NonFinite, NamesBlockParameterAndElement) {
 
 // A step that is rejected after tiles have been updated on a guess leaves no trace, wherever they live.
 TEST(NonFinite, ASkippedStepIsTheSameInEveryPlacement) {
-  const auto result = [](Tier weights, Tier state, offload::Placement placement) {
+  const auto result = [](Tier weights, Tier state, offload::Placement placement, Durable durable = Durable::step) {
     TinyRun run;
     run.weights = weights;
     run.state = state;
-    run.durable = Durable::step;
+    run.durable = durable;
+    run.shadow = 1 << 30;
     run.placement = placement;
     run.clip = 0;
     run.steps = 5;
@@ -203,6 +204,13 @@ TEST(NonFinite, ASkippedStepIsTheSameInEveryPlacement) {
       EXPECT_EQ(got.digest.weights, expected.digest.weights);
       EXPECT_EQ(got.digest.state, expected.digest.state);
     }
+  for (const Tier weights : {Tier::cpu, Tier::none}) {  // without commits, back from shadows
+    const TinyResult got = result(weights, Tier::cpu, offload::Placement::backward, Durable::checkpoint);
+    EXPECT_EQ(got.skipped, expected.skipped);
+    EXPECT_EQ(got.redone, 3u);
+    EXPECT_EQ(got.digest.weights, expected.digest.weights);
+    EXPECT_EQ(got.digest.state, expected.digest.state);
+  }
 }
 
 // Timing only: every byte moves, computations take the time of their FLOP, and nothing reaches the store.

@@ -110,7 +110,10 @@ RC_GTEST_PROP(PlanProperty, UpdateHasAllThatItNeeds, ()) {
     const bool deferred = find_use(op, Ring::gradients)->periods == 1;
     if (o.placement == Placement::none) RC_ASSERT(!deferred);
     if (o.placement == Placement::forward) RC_ASSERT(deferred);
-    if (!o.commit && o.placement != Placement::none) RC_ASSERT(deferred);  // no spare, no guess
+    const bool shadow = has_shadow(layout, o, static_cast<uint32_t>(op.tile));
+    if (!o.commit && !shadow && o.placement != Placement::none) RC_ASSERT(deferred);  // no spare, no guess
+    if (shadow && o.placement == Placement::backward) RC_ASSERT(!deferred);
+    RC_ASSERT(op.shadow == (shadow && !deferred ? Shadow::save : Shadow::none));
   }
 }
 

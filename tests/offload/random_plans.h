@@ -51,6 +51,7 @@ inline PlanOptions random_options(uint32_t world = 1) {
   o.keep_weights = *element(0u, 0u, 1u, 3u, 99u);
   o.keep_graphs = *element(0u, 0u, 1u, 99u);
   o.pinned_tiles = *element(0u, 0u, 1u, 3u, 8u, 1000u);
+  o.first_shadow = *element(UINT32_MAX, 0u, 3u, 8u);
   o.pools.device_slots = *rc::gen::inRange(1u, 4u);
   o.host_boundary_bytes = *element(0u, 0u, 4096u);
   return o;

@@ -1,0 +1,38 @@
+#include "apps/shadow_choice.h"
+
+#include <fmt/format.h>
+
+#include "apps/planned_run.h"
+#include "base/units.h"
+#include "configs/resolve.h"
+
+namespace sluice::apps {
+
+using offload::Placement;
+using offload::Tier;
+
+bool needs_shadows(const configs::RunConfig& config, Placement overlap) {
+  const auto& zero = config.zero_optimization;
+  return (overlap == Placement::backward || overlap == Placement::spread) && config.storage.durable != offload::Durable::step &&
+         zero.offload_optimizer.device == Tier::cpu && zero.offload_param.device != Tier::nvme;
+}
+
+void choose_shadow(configs::RunConfig* config, const engine::HfConfig& model, uint64_t host) {
+  if (config->memory.shadow || !config->execution.overlap) return;
+  if (!needs_shadows(*config, *config->execution.overlap)) return configs::choose_shadow(config, 0, "nothing needs them");
+  engine::RunPlanOptions options = run_plan_options(*config, model, {});
+  options.memory_only = true;
+  options.trainer.shadow = UINT64_MAX;
+  const auto shadows = [](const engine::RunPlan& plan) {
+    uint64_t bytes = 0;
+    for (const auto& row : plan.memory)
+      if (row.purpose == "shadows") bytes += row.bytes;
+    return bytes;
+  };
+  const engine::RunPlan plan = engine::plan_run(options);
+  const uint64_t most = shadows(plan), rest = engine::total(plan.memory, "host") - most;
+  const uint64_t room = host == 0 ? most : host > rest ? std::min(most, host - rest) : 0;
+  configs::choose_shadow(config, room, fmt::format("of {} that all tiles would take, what {} of RAM have room for", base::format_bytes(most), base::format_bytes(host)));
+}
+
+}  // namespace sluice::apps
