@@ -44,6 +44,11 @@ size_t leaf_count(size_t count) {
   return (count + kLeaf - 1) / kLeaf;
 }
 
+bool same_arrays(const TileState& a, const TileState& b) {
+  const auto both = [](const void* x, const void* y) { return (x == nullptr) == (y == nullptr); };
+  return both(a.hi, b.hi) && both(a.lo, b.lo) && both(a.p, b.p) && both(a.m, b.m) && both(a.v, b.v) && both(a.half, b.half);
+}
+
 void check(const TileUpdate& tile) {
   const TileState& s = tile.state;
   const bool split = s.hi != nullptr && s.lo != nullptr && s.p == nullptr && s.half == nullptr;
@@ -98,11 +103,6 @@ void copy_leaf(const TileState& from, const TileState& to, size_t leaf, size_t c
   copy(a.m, b.m);
   copy(a.v, b.v);
   copy(a.half, b.half);
-}
-
-bool same_arrays(const TileState& a, const TileState& b) {
-  const auto both = [](const void* x, const void* y) { return (x == nullptr) == (y == nullptr); };
-  return both(a.hi, b.hi) && both(a.lo, b.lo) && both(a.p, b.p) && both(a.m, b.m) && both(a.v, b.v) && both(a.half, b.half);
 }
 
 void update_leaf(const Kernels& kernels, const TileUpdate& tile, size_t leaf) {
