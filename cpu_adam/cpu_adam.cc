@@ -40,6 +40,8 @@ uint64_t hash_elements(const void* data, size_t bytes) {
 #endif
 }
 
+constexpr uint64_t kSaved = 4096;  // elements that are copied before they are updated: some 50 KiB, which stay in the second cache
+
 size_t leaf_count(size_t count) {
   return (count + kLeaf - 1) / kLeaf;
 }
@@ -92,8 +94,8 @@ void hash_leaf(const TileUpdate& tile, size_t leaf, size_t count) {
   if (s.v != nullptr) out.v[leaf] = hash(s.v);
 }
 
-void copy_leaf(const TileState& from, const TileState& to, size_t leaf, size_t count) {
-  const TileState a = advance(from, leaf * kLeaf), b = advance(to, leaf * kLeaf);
+void copy_range(const TileState& from, const TileState& to, size_t first, size_t count) {
+  const TileState a = advance(from, first), b = advance(to, first);
   const auto copy = [count](const auto* source, auto* target) {
     if (source != nullptr) stream_copy(source, target, count * sizeof(*source));
   };
@@ -105,9 +107,7 @@ void copy_leaf(const TileState& from, const TileState& to, size_t leaf, size_t c
   copy(a.half, b.half);
 }
 
-void update_leaf(const Kernels& kernels, const TileUpdate& tile, size_t leaf) {
-  const uint64_t begin = leaf * kLeaf, end = std::min<uint64_t>(tile.count, begin + kLeaf);
-  if (tile.saved.m != nullptr) copy_leaf(tile.state, tile.saved, leaf, end - begin);  // the update finds it in the cache
+void update_range(const Kernels& kernels, const TileUpdate& tile, uint64_t begin, uint64_t end) {
   auto span = std::partition_point(tile.spans.begin(), tile.spans.end(),
                                    [begin](const GroupSpan& s) { return s.offset + s.count <= begin; });
   for (; span != tile.spans.end() && span->offset < end; ++span) {
@@ -118,6 +118,18 @@ void update_leaf(const Kernels& kernels, const TileUpdate& tile, size_t leaf) {
                   .grad_scale = tile.grad_scale,
                   .group = &tile.groups[span->group],
                   .count = last - first});
+  }
+}
+
+void update_leaf(const Kernels& kernels, const TileUpdate& tile, size_t leaf) {
+  const uint64_t begin = leaf * kLeaf, end = std::min<uint64_t>(tile.count, begin + kLeaf);
+  if (tile.saved.m == nullptr) {
+    update_range(kernels, tile, begin, end);
+  } else {
+    for (uint64_t at = begin; at < end; at += kSaved) {  // the update finds in the cache what the copy has read
+      copy_range(tile.state, tile.saved, at, std::min(kSaved, end - at));
+      update_range(kernels, tile, at, std::min(end, at + kSaved));
+    }
   }
   if (tile.hashes != nullptr) hash_leaf(tile, leaf, end - begin);
 }
@@ -153,7 +165,7 @@ void CpuAdam::update(const TileUpdate& tile) const {
 
 void CpuAdam::copy(const TileState& from, const TileState& to, size_t count) const {
   SLUICE_CHECK(same_arrays(from, to), "the tiles have different arrays");
-  impl_->pool.for_each(leaf_count(count), [&](size_t leaf) { copy_leaf(from, to, leaf, std::min(kLeaf, count - leaf * kLeaf)); });
+  impl_->pool.for_each(leaf_count(count), [&](size_t leaf) { copy_range(from, to, leaf * kLeaf, std::min(kLeaf, count - leaf * kLeaf)); });
 }
 
 void CpuAdam::squared_norms(const Gradient& grad, const Gradient& grad2, size_t count,

@@ -82,8 +82,9 @@ Both temporaries(const Case& c) {
   o.plan.keep_graphs = c.keep_graphs;
   o.wire = c.fp32 ? gpu::WireType::fp32 : c.fp16 ? gpu::WireType::fp16 : gpu::WireType::bf16;
   const offload::Layout layout(describe(config, o.model), o.model.schema, o.model.tile);
-  const offload::Plan plan = offload::build_train_plan(layout, train_plan_options(o, layout, config.hidden));
-  const StepShape shape(layout, step_options(o, layout, config.hidden, 0), ring_sizes({&plan}));
+  const offload::PlanOptions options = train_plan_options(o, layout, config.hidden);
+  const offload::Plan plan = offload::build_train_plan(layout, options);
+  const StepShape shape(layout, step_options(o, layout, config.hidden, options), ring_sizes({&plan}));
   Runtime runtime({.device_memory = 4ull << 30, .host_memory = 4ull << 30, .compute_threads = 2});
   StepBuffers buffers(shape, *runtime.device, runtime.host);
   const auto model = make_model(config, layout, {.loss_chunk = c.loss_chunk, .pad_token = {}});
