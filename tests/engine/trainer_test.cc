@@ -152,26 +152,29 @@ TEST(NonFinite, StopsBeforeAnyWriteOrSkipsTheStep) {
   EXPECT_EQ(skipped.skipped, 2u);
 }
 
-// Only tokens of the step have a gradient in the embedding: the first one that is not finite is of the least token.
+// Only tokens of the step that predict another have a gradient in the embedding: the first one that is not finite is of the least token.
 TEST(NonFinite, NamesBlockParameterAndElement) {
   for (const bool opaque : {false, true}) {
     TinyRun run;
     run.model = "untied";
-    run.trainable = {"model.embed_tokens.weight"};
+    run.trainable = {"model.embed_tokens.weight", "lm_head.weight"};
     run.opaque = opaque;
-    run.adjust = [](TrainerOptions& o) { o.lr = [](uint64_t step) { return step == 1 ? 1e30 : 1e-3; }; };
+    run.adjust = [](TrainerOptions& o) { o.lr = [](uint64_t step) { return step == 1 ? 1e38 : 1e-3; }; };
     const TrainerOptions options = tiny_options(run, "unused");
     const TokenFile file = TokenFile::open(options.train_tokens);
     const Packing data(file, {.seed = options.seed, .sequence = options.sequence, .shuffle = options.shuffle});
+    const HfConfig config = read_hf_config(options.model.path);  // whose padding has no gradient
     int32_t least = INT32_MAX;
-    for (const uint64_t sample : {2, 3})
-      for (const int32_t token : data.sample(sample).tokens) least = std::min(least, token);
-    const auto hidden = read_hf_config(options.model.path).hidden;
+    for (const uint64_t number : {2, 3}) {
+      const Sample sample = data.sample(number);
+      for (size_t i = 0; i < sample.tokens.size(); ++i)
+        if (sample.targets[i] != -100 && sample.tokens[i] != config.pad_token) least = std::min(least, sample.tokens[i]);
+    }
     try {
       run_tiny(run);
       FAIL();
     } catch (const base::Error& error) {
-      const std::string expected = fmt::format("the gradient of block 0, model.embed_tokens.weight, element {} is not finite", least * hidden);
+      const std::string expected = fmt::format("the gradient of block 0, model.embed_tokens.weight, element {} is not finite", least * config.hidden);
       EXPECT_NE(std::string(error.what()).find(expected), std::string::npos) << error.what() << "\n" << expected;
     }
   }
