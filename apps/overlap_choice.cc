@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <limits>
+#include <vector>
 
 #include "apps/shadow_choice.h"
+#include "base/units.h"
 
 namespace sluice::apps {
 
@@ -18,7 +20,6 @@ constexpr double kWorthIt = 0.97;
 
 double seconds(configs::RunConfig config, const ScheduleSearch& search, Placement placement) {
   config.execution.overlap = placement;
-  if (!config.memory.shadow && needs_shadows(config, placement)) config.memory.shadow = search.room(config, "host");
   return search.seconds(config).value_or(std::numeric_limits<double>::infinity());
 }
 
@@ -31,14 +32,33 @@ double redo_seconds(const configs::RunConfig& config, const ScheduleSearch& sear
   return std::max(disk, machine.adam > 0 ? (shadows ? 4 : 2) * bytes / (offload::kAdamBytes * machine.adam) : 0);
 }
 
+// The last layers, whose gradients come first, are updated in the backward, as far as it has time for more than their update.
+OverlapChoice with_shadows(configs::RunConfig config, const ScheduleSearch& search, OverlapChoice choice) {
+  const double without = choice.seconds;
+  const auto all = static_cast<double>(search.parameters() * search.parameter_bytes());
+  std::vector<double> bytes{all / 8, all / 4, all / 2};
+  if (config.memory.shadow) bytes = {static_cast<double>(*config.memory.shadow)};
+  for (const double shadow : bytes) {
+    config.memory.shadow = static_cast<uint64_t>(shadow);
+    const double found = seconds(config, search, Placement::backward);
+    if (found >= kWorthIt * without || found >= choice.seconds) continue;
+    choice.placement = Placement::backward;
+    choice.seconds = found;
+    choice.shadow = config.memory.shadow;
+    choice.guess_limit = std::min(1.0, (without - found) / redo_seconds(config, search, shadow / all));
+  }
+  if (choice.shadow) choice.reason += fmt::format(", {:.4g} s with backward and {} of shadows", choice.seconds, base::format_bytes(*choice.shadow));
+  return choice;
+}
+
 }  // namespace
 
 OverlapChoice choose_overlap(const configs::RunConfig& config, const ScheduleSearch& search) {
   const double none = seconds(config, search, Placement::none), forward = seconds(config, search, Placement::forward);
-  OverlapChoice choice{none < forward ? Placement::none : Placement::forward, std::min(none, forward), std::nullopt,
+  OverlapChoice choice{none < forward ? Placement::none : Placement::forward, std::min(none, forward), std::nullopt, std::nullopt,
                        fmt::format("a step takes {:.4g} s with none, {:.4g} s with forward", none, forward)};
   // Without a spare of the old state a guess cannot be taken back.
-  if (config.storage.durable != offload::Durable::step && !needs_shadows(config, Placement::spread)) return choice;
+  if (config.storage.durable != offload::Durable::step) return needs_shadows(config, Placement::backward) ? with_shadows(config, search, choice) : choice;
   const double spread = seconds(config, search, Placement::spread), best = choice.seconds;
   choice.reason += fmt::format(", {:.4g} s with spread", spread);
   if (spread >= kWorthIt * best) return choice;

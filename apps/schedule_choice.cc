@@ -22,6 +22,7 @@ constexpr const char* kGraphs = "execution.keep_graphs";
 constexpr const char* kWeights = "execution.keep_weights";
 constexpr const char* kSlots = "execution.device_slots";
 constexpr const char* kPinned = "memory.pinned";
+constexpr const char* kShadow = "memory.shadow";
 constexpr const char* kState = "execution.pools.state";
 constexpr const char* kBoundaries = "execution.boundaries";
 constexpr const char* kSearched[] = {kOverlap, kBoundaries, kGraphs, kWeights, kSlots, kPinned, kState};
@@ -58,6 +59,7 @@ class Chooser {
     if (on_disk()) smallest(kState, {4, 8, 16, 32, 64, 128, 256, 512}, "state buffers let reads, the optimizer and writes run beside each other");
     if (!changed_.empty()) overlap();
     for (const char* key : kSearched) settle(key);
+    settle(kShadow);
     return std::move(choice_);
   }
 
@@ -81,9 +83,12 @@ class Chooser {
 
   void overlap() {
     if (!may_choose(kOverlap) || !seconds_) return;
+    choice_.config.memory.shadow = original_.memory.shadow;
+    std::erase_if(choice_.settings, [](const SettingChoice& s) { return s.key == kShadow; });
     const OverlapChoice found = choose_overlap(config(), search_);
     choice_.guess_limit = found.guess_limit;
     if (found.placement == config().execution.overlap && !is_open(original_, kOverlap)) return;
+    if (found.shadow && !original_.memory.shadow) take(kShadow, *found.shadow, seconds_, "a copy of the old state of what is updated in the backward");
     take(kOverlap, offload::to_string(found.placement), found.seconds, found.reason);
   }
 

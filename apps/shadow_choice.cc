@@ -30,9 +30,12 @@ void choose_shadow(configs::RunConfig* config, const engine::HfConfig& model, ui
     return bytes;
   };
   const engine::RunPlan plan = engine::plan_run(options);
-  const uint64_t most = shadows(plan), rest = engine::total(plan.memory, "host") - most;
-  const uint64_t room = host == 0 ? most : host > rest ? std::min(most, host - rest) : 0;
-  configs::choose_shadow(config, room, fmt::format("of {} that all tiles would take, what {} of RAM have room for", base::format_bytes(most), base::format_bytes(host)));
+  const uint64_t all = shadows(plan), rest = engine::total(plan.memory, "host") - all;
+  const auto wanted = static_cast<uint64_t>(kShadowShare * static_cast<double>(all));
+  const bool fits = host == 0 || rest + wanted <= host;
+  const uint64_t room = fits ? wanted : host > rest ? host - rest : 0;
+  configs::choose_shadow(config, room, fits ? fmt::format("a quarter of the {} that all tiles would take", base::format_bytes(all))
+                                            : fmt::format("what {} of RAM have room for", base::format_bytes(host)));
 }
 
 }  // namespace sluice::apps

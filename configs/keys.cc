@@ -202,7 +202,7 @@ void add_machine(Table& t) {
         "host memory for tiles of tier nvme, from the embedding up: never read again, still written; auto: 0, or on a measured machine what is fastest within memory.host");
   t.add("memory.shadow", or_auto(bytes()), FIELD(memory.shadow),
         "overlap backward and spread without storage.durable \"step\": host memory for old copies of tiles in RAM, which alone may be updated before the "
-        "gradient norm is known; auto: what memory.host has room for");
+        "gradient norm is known; auto: a quarter of all, or on a measured machine what is fastest, within memory.host");
   t.add("machine.device", or_auto(choice<DeviceType>({{"cpu", DeviceType::cpu}, {"cuda", DeviceType::cuda}})),
         FIELD(machine.device), "cuda: a GPU; cpu: the emulated device; auto: the GPU when one can be used")
       .numeric = true;

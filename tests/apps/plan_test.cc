@@ -129,27 +129,30 @@ TEST_F(PlanTest, BlocksStayOnTheDeviceAsFarAsTheyFit) {
               HasSubstr("first 3 of 18 blocks on the device"));
 }
 
-// What is in RAM may be updated on a guess where RAM has room for a copy of its old state.
-TEST_F(PlanTest, ShadowsTakeTheRoomThatIsLeft) {
+// What is in RAM may be updated on a guess where RAM has room for a copy of its old state; how much of it is worth that, the simulator says.
+TEST_F(PlanTest, ShadowsTakeWhatPaysAndFits) {
   const auto set = [](const Words& more) {
     Words words{"model.sizes=\"Llama-3.2-1B\"", "zero_optimization.offload_param.device=cpu", "zero_optimization.offload_optimizer.device=cpu",
-                "storage.tbw=null", "data.sequence_length=1024", "gradient_accumulation_steps=1", "execution.overlap=spread", "execution.resident_blocks=0",
-                "memory.gpu=10GiB"};
+                "storage.tbw=null", "data.sequence_length=2048", "gradient_accumulation_steps=8", "execution.resident_blocks=0", "memory.gpu=20GiB"};
     words.insert(words.end(), more.begin(), more.end());
     return words;
   };
-  const json none = plan_json("big.json", set({"memory.host=64GiB", "memory.shadow=0"}));
-  const json all = plan_json("big.json", set({"memory.host=64GiB"}));
-  const json some = plan_json("big.json", set({"memory.host=24GiB"}));
   const auto need = [](const json& p) { return p.at("memory").at("host").at("need").get<double>(); };
-  const double parameters = none.at("parameters");
-  EXPECT_NEAR(need(all) - need(none), 12 * parameters, 0.01 * parameters);
-  EXPECT_GT(need(some), need(none) + 2 * parameters);
-  EXPECT_LE(need(some), 24.0 * (1u << 30));
-  EXPECT_LT(all.at("step_seconds").get<double>(), none.at("step_seconds").get<double>());
-  EXPECT_THAT(plan("big.json", set({"memory.host=64GiB"})).out, HasSubstr("shadows"));
-  EXPECT_THAT(plan("big.json", set({"memory.host=64GiB", "memory.shadow=0"})).out, HasSubstr("memory.shadow is 0"));
-  EXPECT_THAT(plan("big.json", set({"memory.host=20GiB", "memory.shadow=14GiB"})).err, HasSubstr("memory.shadow = 0"));
+  const auto seconds = [](const json& p) { return p.at("step_seconds").get<double>(); };
+  const json forward = plan_json("big.json", set({"memory.host=64GiB", "execution.overlap=forward"}));
+  const json quarter = plan_json("big.json", set({"memory.host=64GiB", "execution.overlap=backward"}));
+  const json little = plan_json("big.json", set({"memory.host=18GiB", "execution.overlap=backward"}));
+  const json chosen = plan_json("big.json", set({"memory.host=64GiB", "execution.overlap=auto"}));
+  const double parameters = forward.at("parameters");
+  EXPECT_NEAR(need(quarter) - need(forward), 3 * parameters, 0.05 * parameters);
+  EXPECT_GT(need(little), need(forward) + 0.2 * parameters);
+  EXPECT_LE(need(little), 18.0 * (1u << 30));
+  EXPECT_LT(seconds(chosen), 0.95 * seconds(forward));
+  EXPECT_GT(need(chosen), need(forward) + parameters);
+  EXPECT_THAT(plan("big.json", set({"memory.host=64GiB", "execution.overlap=auto"})).out, HasSubstr("of shadows"));
+  EXPECT_THAT(plan("big.json", set({"memory.host=64GiB", "execution.overlap=spread"})).out, HasSubstr("shadows"));
+  EXPECT_THAT(plan("big.json", set({"memory.host=64GiB", "execution.overlap=spread", "memory.shadow=0"})).out, HasSubstr("memory.shadow is 0"));
+  EXPECT_THAT(plan("big.json", set({"memory.host=20GiB", "execution.overlap=spread", "memory.shadow=14GiB"})).err, HasSubstr("memory.shadow = 0"));
 }
 
 TEST_F(PlanTest, ATrillionParametersPlanWithoutOverflow) {
