@@ -19,7 +19,7 @@ bool needs_shadows(const configs::RunConfig& config, Placement overlap) {
 
 void choose_shadow(configs::RunConfig* config, const engine::HfConfig& model, uint64_t host) {
   if (config->memory.shadow || !config->execution.overlap) return;
-  if (!needs_shadows(*config, *config->execution.overlap)) return configs::choose_shadow(config, 0, "nothing needs them");
+  if (!needs_shadows(*config, *config->execution.overlap)) return;
   engine::RunPlanOptions options = run_plan_options(*config, model, {});
   options.memory_only = true;
   options.trainer.shadow = UINT64_MAX;
