@@ -10,7 +10,6 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <mutex>
 #include <optional>
 
 #include "base/topology.h"
@@ -21,11 +20,16 @@ namespace tbb = oneapi::tbb;
 
 namespace {
 
-// Debian ships the part of TBB that knows nodes apart from it, and TBB says nothing when it is not there.
-void warn_of_blind_tbb(const base::Topology& topology, size_t seen) {
+// Debian ships the part of TBB that knows nodes apart from it, and TBB says nothing when it is not there. It is asked only where there are several:
+// it loads that part in a way that sanitizers refuse.
+std::vector<tbb::numa_node_id> usable_nodes(const base::Topology& topology) {
   const auto usable = std::count_if(topology.numa_nodes.begin(), topology.numa_nodes.end(), [](const base::NumaNode& n) { return !n.cpus.empty(); });
-  if (static_cast<size_t>(usable) > seen)
-    spdlog::warn("this machine has {} NUMA nodes, TBB sees {}: the optimizer's threads are not bound to nodes. Install libtbbbind-2-5", usable, seen);
+  if (usable < 2) return {tbb::task_arena::automatic};
+  const std::vector<tbb::numa_node_id> nodes = tbb::info::numa_nodes();
+  if (nodes.size() < static_cast<size_t>(usable))
+    spdlog::warn("this machine has {} NUMA nodes, TBB sees {}: the optimizer's threads are not bound to nodes. Install libtbbbind-2-5", usable,
+                 nodes.size());
+  return nodes;
 }
 
 // TBB knows affinity, but not the share of time that a control group grants.
@@ -34,17 +38,15 @@ int granted(int cpus, std::optional<double> quota) { return quota ? std::clamp(s
 }  // namespace
 
 std::vector<NodeThreads> threads_by_node(int threads) {
-  const std::vector<tbb::numa_node_id> nodes = tbb::info::numa_nodes();
   static const base::Topology topology = base::detect_topology();
-  static std::once_flag warned;
-  std::call_once(warned, [&] { warn_of_blind_tbb(topology, nodes.size()); });
+  static const std::vector<tbb::numa_node_id> nodes = usable_nodes(topology);
   int all = 0;
   std::vector<NodeThreads> found;
   for (const tbb::numa_node_id node : nodes) {
-    found.push_back({node, tbb::info::default_concurrency(node)});
+    found.push_back({node, nodes.size() > 1 ? tbb::info::default_concurrency(node) : tbb::info::default_concurrency()});
     all += found.back().threads;
   }
-  if (threads == 0) threads = granted(found.size() > 1 ? all : tbb::info::default_concurrency(), topology.cpu_quota);
+  if (threads == 0) threads = granted(all, topology.cpu_quota);
   if (found.size() < 2 || static_cast<size_t>(threads) < found.size()) return {{tbb::task_arena::automatic, threads}};
   int before = 0, given = 0;
   for (NodeThreads& node : found) {  // at least one each; rounded so that the sum is kept
@@ -59,7 +61,9 @@ std::vector<NodeThreads> threads_by_node(int threads) {
 struct LeafPool::Impl {
   explicit Impl(const std::vector<NodeThreads>& nodes) {
     for (const NodeThreads& node : nodes) {
-      arenas.push_back(std::make_unique<tbb::task_arena>(tbb::task_arena::constraints(node.node, node.threads)));
+      arenas.push_back(node.node == tbb::task_arena::automatic
+                           ? std::make_unique<tbb::task_arena>(node.threads)
+                           : std::make_unique<tbb::task_arena>(tbb::task_arena::constraints(node.node, node.threads)));
       threads.push_back(node.threads);
       total += node.threads;
     }
