@@ -93,12 +93,7 @@ double drift(size_t count, int steps, double beta2) {
     update.groups = groups;
     adam.update(update);
   }
-  double error = 0, moved = 0;
-  for (size_t i = 0; i < count; ++i) {
-    error += std::pow(data.master(i) - exact[i].p, 2);
-    moved += std::pow(exact[i].p - start[i], 2);
-  }
-  return std::sqrt(error / moved);
+  return relative_drift(data, exact, start);
 }
 
 TEST(AdamMath, DriftFromDoubleStaysSmall) {

@@ -158,4 +158,16 @@ class TileData {
   std::mt19937 random_;
 };
 
+// ||p - p64|| / ||p64 - p0|| of the masters; exact[i].p is the i-th in double.
+template <class Exact>
+double relative_drift(TileData& data, const std::vector<Exact>& exact, const std::vector<double>& start) {
+  double error = 0, moved = 0;
+  for (size_t i = 0; i < start.size(); ++i) {
+    error += std::pow(data.master(i) - exact[i].p, 2);
+    moved += std::pow(exact[i].p - start[i], 2);
+  }
+  EXPECT_GT(moved, 0);
+  return std::sqrt(error / moved);
+}
+
 }  // namespace sluice::cpu_adam

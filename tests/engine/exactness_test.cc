@@ -83,13 +83,18 @@ const TinyResult& reference(const Row& row) {
   return known[row[6]] = run_tiny(run_of(plain));
 }
 
+void expect_equal(const TinyResult& got, const TinyResult& expected) {
+  EXPECT_EQ(got.losses, expected.losses);
+  EXPECT_EQ(got.norms, expected.norms);
+  EXPECT_EQ(got.eval_losses, expected.eval_losses);
+  EXPECT_EQ(got.digest.weights, expected.digest.weights);
+  EXPECT_EQ(got.digest.state, expected.digest.state);
+}
+
 void expect_same(const Row& row) {
   const TinyResult& expected = reference(row);
   const TinyResult got = run_tiny(run_of(row));
-  EXPECT_EQ(got.losses, expected.losses);
-  EXPECT_EQ(got.norms, expected.norms);
-  EXPECT_EQ(got.digest.weights, expected.digest.weights);
-  EXPECT_EQ(got.digest.state, expected.digest.state);
+  expect_equal(got, expected);
   EXPECT_LE(got.device_peak, got.device_planned);
 }
 
@@ -178,9 +183,7 @@ TEST(Exactness, StoppingAndResumingChangesNothing) {
     const TinyResult whole = run_tiny(run);
     run.stops = {1, 4};
     const TinyResult parts = run_tiny(run);
-    EXPECT_EQ(parts.losses, whole.losses);
-    EXPECT_EQ(parts.digest.weights, whole.digest.weights);
-    EXPECT_EQ(parts.digest.state, whole.digest.state);
+    expect_equal(parts, whole);
   }
 }
 
@@ -219,11 +222,7 @@ TEST(Exactness, AnyShareOfResidentBlocksGivesTheSameBits) {
         if (one_of(3) == 0) run.stops = {1, 3};
         if (t.durable == Durable::checkpoint && one_of(3) == 0) run.adjust = [](TrainerOptions& o) { o.commit_every = 2; };
         const TinyResult got = run_tiny(run);
-        EXPECT_EQ(got.losses, expected.losses);
-        EXPECT_EQ(got.norms, expected.norms);
-        EXPECT_EQ(got.eval_losses, expected.eval_losses);
-        EXPECT_EQ(got.digest.weights, expected.digest.weights);
-        EXPECT_EQ(got.digest.state, expected.digest.state);
+        expect_equal(got, expected);
         EXPECT_LE(got.device_peak, got.device_planned);
         if (HasFailure()) return;
       }
@@ -239,9 +238,7 @@ TEST(Exactness, ResidentBlocksMayBeFrozen) {
   for (const uint32_t blocks : {1u, 2u, 3u}) {
     run.resident_blocks = blocks;
     const TinyResult got = run_tiny(run);
-    EXPECT_EQ(got.losses, expected.losses);
-    EXPECT_EQ(got.digest.weights, expected.digest.weights);
-    EXPECT_EQ(got.digest.state, expected.digest.state);
+    expect_equal(got, expected);
   }
 }
 
@@ -272,11 +269,7 @@ TEST(Exactness, ShadowsGiveTheSameBits) {
           if (n % 3 == 2) run.stops = {2, 5};
           ++n;
           const TinyResult got = run_tiny(run);
-          EXPECT_EQ(got.losses, expected.losses);
-          EXPECT_EQ(got.norms, expected.norms);
-          EXPECT_EQ(got.eval_losses, expected.eval_losses);
-          EXPECT_EQ(got.digest.weights, expected.digest.weights);
-          EXPECT_EQ(got.digest.state, expected.digest.state);
+          expect_equal(got, expected);
           EXPECT_EQ(got.redone, clipped);
           if (HasFailure()) return;
         }
@@ -312,9 +305,7 @@ TEST(Exactness, CommittingOnTheWayChangesNothing) {
     run.placement = run.placement == kPlacements[0] ? kPlacements[1] : kPlacements[0];
     run.adjust = [](TrainerOptions& o) { o.commit_every = 2; };
     const TinyResult committed = run_tiny(run);
-    EXPECT_EQ(committed.losses, plain.losses);
-    EXPECT_EQ(committed.digest.weights, plain.digest.weights);
-    EXPECT_EQ(committed.digest.state, plain.digest.state);
+    expect_equal(committed, plain);
   }
 }
 
@@ -337,11 +328,7 @@ TEST(Exactness, ADeviceThatTheHostCannotAddressGivesTheSameBits) {
       run.durable = kTiers[tiers].durable;
       run.placement = kPlacements[tiers % kPlacements.size()];
       const TinyResult got = run_tiny(run);
-      EXPECT_EQ(got.losses, expected.losses);
-      EXPECT_EQ(got.norms, expected.norms);
-      EXPECT_EQ(got.eval_losses, expected.eval_losses);
-      EXPECT_EQ(got.digest.weights, expected.digest.weights);
-      EXPECT_EQ(got.digest.state, expected.digest.state);
+      expect_equal(got, expected);
       EXPECT_LE(got.device_peak, got.device_planned);
     }
   }
@@ -357,9 +344,7 @@ TEST(Exactness, Fp32RunsGiveTheSameBitsInEveryTier) {
     run.state = tiers.state;
     run.durable = tiers.durable;
     const TinyResult got = run_tiny(run);
-    EXPECT_EQ(got.losses, expected.losses);
-    EXPECT_EQ(got.digest.weights, expected.digest.weights);
-    EXPECT_EQ(got.digest.state, expected.digest.state);
+    expect_equal(got, expected);
   }
 }
 
@@ -375,10 +360,8 @@ TEST(Exactness, LionGivesTheSameBitsWhereverItsStateIs) {
     EXPECT_NE(expected.losses, adam.losses);
     EXPECT_LT(expected.losses.back(), expected.losses.front());
     const auto expect_same = [&](const TinyRun& other, const char* what) {
-      const TinyResult got = run_tiny(other);
-      EXPECT_EQ(got.losses, expected.losses) << what;
-      EXPECT_EQ(got.digest.weights, expected.digest.weights) << what;
-      EXPECT_EQ(got.digest.state, expected.digest.state) << what;
+      SCOPED_TRACE(what);
+      expect_equal(run_tiny(other), expected);
     };
     for (const Tiers& tiers : {kTiers[4], kTiers[8]})
       for (const auto placement : {offload::Placement::none, offload::Placement::spread}) {
