@@ -7,7 +7,8 @@
 
 namespace sluice::base {
 
-// Owns one anonymous mapping, its pages in turn on the NUMA nodes that the process may use. Move-only; unmapped by the destructor. Not inherited by fork (MADV_DONTFORK).
+// Owns one anonymous mapping, its pages in turn on the NUMA nodes that the process may use. Move-only; unmapped by the destructor. Not
+// inherited by fork (MADV_DONTFORK).
 class Arena {
  public:
   Arena() = default;

@@ -28,6 +28,12 @@ HwlocTopology load() {
   return topology;
 }
 
+// Read once: what affinity allows of it is asked anew each time.
+hwloc_topology_t machine() {
+  static const HwlocTopology topology = load();
+  return topology.get();
+}
+
 // What affinity lets the process use, within what control groups allow.
 Cpuset usable_cpuset(hwloc_topology_t topology) {
   Cpuset set(hwloc_bitmap_alloc());
@@ -60,17 +66,17 @@ unsigned Topology::usable_cores() const {
 }
 
 Topology detect_topology() {
-  const HwlocTopology topology = load();
-  const Cpuset usable = usable_cpuset(topology.get());
+  const hwloc_topology_t topology = machine();
+  const Cpuset usable = usable_cpuset(topology);
   Topology result;
   result.cpus = indices(usable.get());
   if (result.cpus.empty()) result.cpus = {0};
-  result.physical_cores = count_cores(topology.get(), usable.get());
+  result.physical_cores = count_cores(topology, usable.get());
   if (result.physical_cores == 0)
     result.physical_cores = static_cast<unsigned>(result.cpus.size());  // some sandboxes hide cores
   result.cpu_quota = read_cgroup_limits().cpus;
   hwloc_obj_t node = nullptr;
-  while ((node = hwloc_get_next_obj_by_type(topology.get(), HWLOC_OBJ_NUMANODE, node)) != nullptr) {
+  while ((node = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, node)) != nullptr) {
     const Cpuset common(hwloc_bitmap_alloc());
     hwloc_bitmap_and(common.get(), node->cpuset, usable.get());
     result.numa_nodes.push_back({node->os_index, node->attr->numanode.local_memory, indices(common.get())});
@@ -80,14 +86,10 @@ Topology detect_topology() {
 }
 
 void interleave_over_nodes(void* data, size_t bytes) {
-  struct Machine {
-    HwlocTopology topology = load();
-    Cpuset nodes{hwloc_bitmap_alloc()};
-    Machine() { hwloc_cpuset_to_nodeset(topology.get(), usable_cpuset(topology.get()).get(), nodes.get()); }
-  };
-  static const Machine machine;
-  if (hwloc_bitmap_weight(machine.nodes.get()) < 2) return;
-  hwloc_set_area_membind(machine.topology.get(), data, bytes, machine.nodes.get(), HWLOC_MEMBIND_INTERLEAVE, HWLOC_MEMBIND_BYNODESET);
+  const Cpuset nodes(hwloc_bitmap_alloc());
+  hwloc_cpuset_to_nodeset(machine(), usable_cpuset(machine()).get(), nodes.get());
+  if (hwloc_bitmap_weight(nodes.get()) < 2) return;
+  hwloc_set_area_membind(machine(), data, bytes, nodes.get(), HWLOC_MEMBIND_INTERLEAVE, HWLOC_MEMBIND_BYNODESET);
 }
 
 }  // namespace sluice::base
