@@ -39,8 +39,7 @@ std::string memory_table(const engine::MemoryReport& memory) {
 // A guess needs a spare of the old state.
 std::string overlap_note(const configs::RunConfig& config, const engine::MemoryReport& memory) {
   const Placement overlap = *config.execution.overlap;
-  const bool guesses = overlap == Placement::backward || overlap == Placement::spread;
-  if (!guesses || *config.storage.durable == offload::Durable::step) return "";
+  if (!guesses(overlap) || *config.storage.durable == offload::Durable::step) return "";
   if (std::ranges::any_of(memory.rows, [](const engine::MemoryRow& row) { return row.purpose == "shadows"; })) return "";
   return fmt::format(
       "\nexecution.overlap: without storage.durable \"step\" no spare of the old state is kept{}, so {} updates nothing before the gradient norm is known: "

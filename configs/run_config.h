@@ -109,7 +109,7 @@ struct CheckpointOptions {
 struct MemoryOptions {  // bytes; unset: "auto", what is free less a margin
   std::optional<uint64_t> gpu, host;
   std::optional<uint64_t> pinned;  // state kept in RAM; 0: none; unset: none, or what the simulator finds best
-  std::optional<uint64_t> shadow;  // old copies of state that is updated on a guess; unset: what host has room for
+  std::optional<uint64_t> shadow;  // old copies of state that is updated on a guess; unset: a quarter of all, or what the simulator finds best
 };
 
 struct LinkOptions {  // emulated, bytes per second; unset: the machine's own

@@ -17,6 +17,12 @@ struct Gradient {
   const void* data = nullptr;  // null: absent
   GradType type = GradType::bf16;
 };
+constexpr size_t element_bytes(GradType type) { return type == GradType::fp32 ? 4 : 2; }
+// The same gradient from element `offset` on; an absent one stays absent.
+inline Gradient advance(const Gradient& grad, size_t offset) {
+  if (grad.data == nullptr) return grad;
+  return {static_cast<const std::byte*>(grad.data) + offset * element_bytes(grad.type), grad.type};
+}
 
 // Hyperparameters of one parameter group for one step. Everything that depends on the step number is computed
 // in double by make_step_group and rounded once. Lion takes decoupled decay, no bias correction, and no eps.

@@ -113,11 +113,11 @@ void update_range(const Kernels& kernels, const TileUpdate& tile, uint64_t begin
   for (; span != tile.spans.end() && span->offset < end; ++span) {
     const uint64_t first = std::max(span->offset, begin), last = std::min(span->offset + span->count, end);
     kernels.update({.state = advance(tile.state, first),
-                  .grad = advance(tile.grad, first),
-                  .grad2 = advance(tile.grad2, first),
-                  .grad_scale = tile.grad_scale,
-                  .group = &tile.groups[span->group],
-                  .count = last - first});
+                    .grad = advance(tile.grad, first),
+                    .grad2 = advance(tile.grad2, first),
+                    .grad_scale = tile.grad_scale,
+                    .group = &tile.groups[span->group],
+                    .count = last - first});
   }
 }
 

@@ -40,15 +40,7 @@ const Kernels& scalar_kernels();
 const Kernels* avx2_kernels();
 const Kernels* avx512_kernels();
 
-inline size_t element_bytes(GradType type) {
-  return type == GradType::fp32 ? 4 : 2;
-}
-
 // The same arrays from element `offset` on; absent ones stay absent.
-inline Gradient advance(const Gradient& grad, size_t offset) {
-  if (grad.data == nullptr) return grad;
-  return {static_cast<const std::byte*>(grad.data) + offset * element_bytes(grad.type), grad.type};
-}
 inline TileState advance(const TileState& state, size_t offset) {
   const auto at = [offset](auto* field) { return field == nullptr ? nullptr : field + offset; };
   return {at(state.hi), at(state.lo), at(state.p), at(state.m), at(state.v), at(state.half)};

@@ -25,8 +25,7 @@ offload::PlanOptions train_plan_options(const TrainerOptions& o, const offload::
   plan.resident_blocks = plan.state == Tier::none ? blocks : std::min(plan.resident_blocks, blocks);
   if (plan.state == Tier::none) plan.state = Tier::cpu;  // of no block
   plan.pinned_tiles = count_pinned(layout, plan, o.pinned);
-  const bool guesses = plan.placement == offload::Placement::backward || plan.placement == offload::Placement::spread;
-  if (guesses && !plan.commit) plan.first_shadow = first_shadow(layout, plan, o.shadow);
+  if (guesses(plan.placement) && !plan.commit) plan.first_shadow = first_shadow(layout, plan, o.shadow);
   if (o.host_boundaries)
     plan.host_boundary_bytes = uint64_t{o.micro_batch} * o.sequence * static_cast<uint64_t>(hidden) * weight_bytes(layout.schema());
   return plan;

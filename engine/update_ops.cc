@@ -32,11 +32,6 @@ cpu_adam::GradType gradient_type(gpu::WireType wire) {
   base::fail(base::ErrorKind::bug, "unknown wire type {}", static_cast<int>(wire));
 }
 
-cpu_adam::Gradient advance(const cpu_adam::Gradient& grad, uint64_t elements) {
-  if (grad.data == nullptr) return grad;
-  return {static_cast<const std::byte*>(grad.data) + elements * (grad.type == cpu_adam::GradType::fp32 ? 4 : 2), grad.type};
-}
-
 uint64_t state_hash(const cpu_adam::LeafHashes& h) {
   std::vector<uint64_t> all(h.lo.empty() ? h.p : h.lo);  // at most one of them is in the state
   all.insert(all.end(), h.m.begin(), h.m.end());

@@ -125,6 +125,8 @@ struct RingInfo {
 };
 
 enum class Placement : uint8_t { none, forward, backward, spread };
+// Are updates made before the gradient norm is known?
+constexpr bool guesses(Placement p) { return p == Placement::backward || p == Placement::spread; }
 enum class Tier : uint8_t { none, cpu, nvme };
 const char* to_string(Placement placement);
 const char* to_string(Tier tier);

@@ -102,7 +102,6 @@ bool in_ram(const Layout& layout, const PlanOptions& o, uint32_t t) {
   const Tile& tile = layout.tiles()[t];
   return o.state == Tier::cpu && o.weights != Tier::nvme && tile.trainable && owns(layout, o, t) && tile.block >= o.resident_blocks;
 }
-bool guesses(Placement placement) { return placement == Placement::backward || placement == Placement::spread; }
 }  // namespace
 
 bool has_shadow(const Layout& layout, const PlanOptions& o, uint32_t tile) {

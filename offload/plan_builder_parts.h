@@ -92,7 +92,7 @@ class PlanBuilder {
   bool gathers() const { return several_ranks() && options_.zero_stage == 3; }
   bool replicates() const { return several_ranks() && (options_.zero_stage == 1 || options_.zero_stage == 2); }
   bool through_slots(uint32_t b) const { return !resident(b) || gathers(); }  // weights reach the device slots visit by visit
-  bool updates_on_guess() const { return options_.placement == Placement::backward || options_.placement == Placement::spread; }
+  bool updates_on_guess() const { return guesses(options_.placement); }
   bool kept(uint32_t b) const { return b >= first_kept_ && b < head_ && through_slots(b); }
   bool big(uint32_t b) const { return b == 0 || (b == head_ && !layout_.tied()); }
   int32_t loss_slot() const { return static_cast<int32_t>(head_); }

@@ -17,9 +17,8 @@ class FollowUp {
   Plan build() {
     bool late = false;  // does the train plan commit with the deferred updates?
     for (const Op& op : train_.ops) late |= op.kind == OpKind::publish && op.previous_step;
-    const bool guesses = options_.placement == Placement::backward || options_.placement == Placement::spread;
     for (const Op& op : train_.ops) {
-      if (op.kind == OpKind::update && (redo_ ? guesses && !op.previous_step : op.previous_step)) updates_.push_back(&op);
+      if (op.kind == OpKind::update && (redo_ ? guesses(options_.placement) && !op.previous_step : op.previous_step)) updates_.push_back(&op);
     }
     std::sort(updates_.begin(), updates_.end(), [](const Op* a, const Op* b) { return a->tile < b->tile; });
     for (const Op* op : updates_) add_tile(*op);

@@ -33,7 +33,7 @@ std::map<int32_t, uint32_t> by_tile(const Plan& plan, OpKind kind) {
 
 RC_GTEST_PROP(FollowUp, EveryUpdateIsDeferredOrGuessedOrAfterTheGate, ()) {
   const Follow f;
-  const bool guesses = f.options.placement == Placement::backward || f.options.placement == Placement::spread;
+  const bool guesses = offload::guesses(f.options.placement);
   const auto trained = by_tile(f.train, OpKind::update), settled = by_tile(f.settle, OpKind::update), redone = by_tile(f.redo, OpKind::update);
   for (const auto& [tile, op] : trained) {
     const bool deferred = f.train.ops[op].previous_step;
