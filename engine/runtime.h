@@ -29,7 +29,8 @@ struct RuntimeOptions {
   bool poison = false;         // tests
   bool opaque = false;         // tests: EmulatedOptions::opaque
   io::QueueKind queue_kind = io::QueueKind::automatic;
-  io::QueueOptions queue;
+  io::QueueOptions queue;                     // of each drive
+  std::vector<std::filesystem::path> drives;  // folders of the store's: each drive has a queue of its own
   Links links;
   // Several ranks: makes the communicator once there is a device. Empty: one rank.
   std::function<std::unique_ptr<comm::Comm>(gpu::Device& device)> connect;

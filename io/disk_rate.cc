@@ -43,6 +43,14 @@ struct DiskBurst::Impl {
     queue->register_memory(std::span(&all, 1));
   }
 
+  void fill(double seconds) {
+    SLUICE_CHECK(next == 0, "filled before all else");
+    const double start = monotonic_seconds();
+    const uint64_t bytes = run(IoOp::write, IoOp::write,
+                               [=, this](uint64_t done) { return done == 0 || (done < blocks * block && monotonic_seconds() - start < seconds); });
+    blocks = bytes / block;
+  }
+
   // As long as `more` of the bytes submitted; returns how many these were. Each transfer that ends submits the next, as deep as the queue is.
   uint64_t run(IoOp even, IoOp odd, std::function<bool(uint64_t)> more) {
     ops = {even, odd};
@@ -71,7 +79,8 @@ struct DiskBurst::Impl {
   }
 
   const File& file;
-  const uint64_t block, blocks;
+  const uint64_t block;
+  uint64_t blocks;  // of the file, to go round
   const unsigned depth;
   const base::Arena memory;
   std::mutex mutex;   // guards the next five
@@ -95,9 +104,13 @@ uint64_t DiskBurst::run_bytes(IoOp op, uint64_t bytes) {
   return impl_->run(op, op, [=](uint64_t done) { return done < bytes; });
 }
 
+void DiskBurst::fill(double seconds) { impl_->fill(seconds); }
+
 std::string DiskBurst::describe() const { return impl_->queue->describe(); }
 
 namespace {
+
+constexpr double kFill = 2;  // bursts that the first writing may take
 
 double rate(DiskBurst& burst, IoOp even, IoOp odd, double seconds) {
   const double start = monotonic_seconds();
@@ -109,6 +122,7 @@ double rate(DiskBurst& burst, IoOp even, IoOp odd, double seconds) {
 
 DiskRate measure_rate(const File& file, double seconds) {
   DiskBurst burst(file);
+  burst.fill(kFill * seconds);
   DiskRate found;
   found.write = rate(burst, IoOp::write, IoOp::write, seconds);
   found.read = rate(burst, IoOp::read, IoOp::read, seconds);
@@ -117,6 +131,7 @@ DiskRate measure_rate(const File& file, double seconds) {
 
 DiskProfile measure_profile(const File& file, double seconds) {
   DiskBurst burst(file);
+  burst.fill(kFill * seconds);
   DiskProfile profile;
   profile.write = rate(burst, IoOp::write, IoOp::write, seconds);
   file.sync();

@@ -20,6 +20,9 @@ class DiskBurst {
   uint64_t run(IoOp op, double seconds) { return run(op, op, seconds); }
   uint64_t run(IoOp even, IoOp odd, double seconds);  // the two in turn
   uint64_t run_bytes(IoOp op, uint64_t bytes);        // so many, rounded up to whole transfers
+  // Writes the file from its beginning on, once, for at most so long; what follows goes round what is written now. Blocks that were never
+  // written are another thing: their first write also enters them in the file system, and a read of them need not reach the drive.
+  void fill(double seconds);
   std::string describe() const;                       // of the queue
 
  private:
@@ -27,14 +30,14 @@ class DiskBurst {
   std::unique_ptr<Impl> impl_;
 };
 
-// Overwrites the file for about `seconds`, then reads it for as long. The file is some multiple of 4 MiB. Error(disk).
+// Fills the file, overwrites it for about `seconds`, then reads it for as long. The file is some multiple of 4 MiB. Error(disk).
 DiskRate measure_rate(const File& file, double seconds);
 
 struct DiskProfile {
   double read = 0, write = 0, mixed = 0;  // bytes per second; mixed: reads and writes in turn, in sum
   double flush = 0;                       // seconds to make a few written blocks durable
 };
-// The same for all that a step does; four bursts of `seconds`. Error(disk).
+// The same for all that a step does; about six times `seconds`. Error(disk).
 DiskProfile measure_profile(const File& file, double seconds);
 
 // Seconds from a write of so many bytes (a multiple of 4 KiB) until it is durable (fdatasync), again and again for about `seconds`.
