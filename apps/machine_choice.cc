@@ -26,7 +26,8 @@ fs::path existing(fs::path folder) {
 
 engine::MeasureOptions measure_options(const configs::RunConfig& c, const engine::HfConfig& model) {
   engine::MeasureOptions o;
-  o.directory = existing(c.storage.paths.empty() ? c.run.dir : c.storage.paths.front());
+  for (const fs::path& path : c.storage.paths) o.directories.push_back(existing(path));
+  if (o.directories.empty()) o.directories = {existing(c.run.dir)};
   o.config = model;
   o.schema = c.schema();
   o.micro_batch = c.micro_batch();

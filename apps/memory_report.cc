@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <vector>
 
@@ -52,19 +53,24 @@ std::string overlap_note(const configs::RunConfig& config, const engine::MemoryR
 uint64_t disk_available(const configs::RunConfig& config) {
   std::vector<std::filesystem::path> paths = config.storage.paths;
   if (paths.empty()) paths = {config.run.dir};
-  std::map<uint64_t, uint64_t> folders;  // by file system
-  std::map<uint64_t, uint64_t> free;
-  for (const std::filesystem::path& path : paths) {
-    std::filesystem::path at = std::filesystem::absolute(path);
+  const std::vector<double> rates = config.storage.drive_rates.value_or(std::vector<double>(paths.size(), 1));
+  double all = 0;
+  struct Disk {
+    double rate = 0, free = 0;
+  };
+  std::map<uint64_t, Disk> disks;  // by file system
+  for (size_t i = 0; i < paths.size(); ++i) {
+    std::filesystem::path at = std::filesystem::absolute(paths[i]);
     while (!std::filesystem::exists(at)) at = at.parent_path();
     struct stat info {};
-    const uint64_t disk = stat(at.c_str(), &info) == 0 ? info.st_dev : 0;
-    ++folders[disk];
-    free[disk] = std::filesystem::space(at).available;
+    Disk& disk = disks[stat(at.c_str(), &info) == 0 ? info.st_dev : 0];
+    disk.rate += rates[i];
+    disk.free = static_cast<double>(std::filesystem::space(at).available);
+    all += rates[i];
   }
-  uint64_t least = UINT64_MAX;
-  for (const auto& [disk, count] : folders) least = std::min(least, free[disk] / count);
-  return least * paths.size();
+  double least = std::numeric_limits<double>::max();  // that one of them lets the whole store have
+  for (const auto& [device, disk] : disks) least = std::min(least, disk.free * all / disk.rate);
+  return static_cast<uint64_t>(least);
 }
 
 std::string crash_cost(const configs::RunConfig& config) {

@@ -8,7 +8,8 @@
 
 namespace sluice::apps {
 
-// Bytes that a store may take: the folders of storage.paths (or their nearest parents that exist) are filled evenly.
+// Bytes that a store may take: the folders of storage.paths (or their nearest parents that exist) are filled as
+// storage.drive_rates say, else evenly.
 uint64_t disk_available(const configs::RunConfig& config);
 
 // "134515008 parameters, 134515008 trainable; weights nvme, state nvme, overlap forward" and the table: need

@@ -11,6 +11,7 @@
 #include "engine/token_file.h"
 #include "gpu/cuda_device.h"
 #include "gpu/cuda_report.h"
+#include "io/drive_rates.h"
 
 namespace sluice::apps {
 
@@ -38,6 +39,7 @@ engine::RuntimeOptions runtime_options(const configs::RunConfig& c) {
   runtime.optimizer_threads = static_cast<int>(c.execution.optimizer_threads.value_or(0));
   runtime.queue.block_size = c.aio.block_size;
   runtime.queue.depth = c.aio.queue_depth;
+  runtime.drives = c.storage.paths;
   const configs::LinkOptions& links = c.machine.links;
   runtime.links = {links.h2d.value_or(0), links.d2h.value_or(0),  links.disk_read.value_or(0), links.disk_write.value_or(0),
                    links.net.value_or(0), links.net_latency.value_or(0)};
@@ -50,6 +52,18 @@ std::vector<std::filesystem::path> storage_paths(const configs::RunConfig& c) {
 }
 
 namespace {
+
+constexpr double kDriveSeconds = 0.3;         // of each burst
+constexpr uint64_t kFreeToMeasure = 1 << 30;  // on each drive
+
+// As a step uses them: reads and writes in turn. None where a drive is too full to find out.
+std::vector<double> rates_of_drives(const std::vector<std::filesystem::path>& paths) {
+  std::vector<double> rates;
+  for (const std::filesystem::path& path : paths)
+    if (std::filesystem::space(path).available < kFreeToMeasure) return rates;
+  for (const io::DiskProfile& drive : io::measure_drives(paths, kDriveSeconds)) rates.push_back(drive.mixed);
+  return rates;
+}
 
 cpu_adam::GroupOptions optimizer_options(const configs::OptimizerOptions& o) {
   cpu_adam::GroupOptions group;
@@ -109,6 +123,8 @@ engine::TrainerOptions trainer_options(const configs::RunConfig& c) {
   o.emulated_compute = c.machine.compute.value_or(0);
   o.store.run_dir = c.run.dir;
   o.store.paths = storage_paths(c);
+  o.store.drive_rates = c.storage.drive_rates.value_or(std::vector<double>());
+  o.store.measure_drives = rates_of_drives;
   o.store.durable = c.storage.durable.value();
   o.store.verify_on_open = c.storage.verify;
   return o;

@@ -181,7 +181,9 @@ void add_job(Table& t) {
 
 void add_machine(Table& t) {
   t.add("storage.paths", paths(), FIELD(storage.paths),
-        "folders for the store, one per drive, which it fills evenly; default: nvme_path, else run.dir/store");
+        "folders for the store, one per drive; default: nvme_path, else run.dir/store");
+  t.add("storage.drive_rates", or_auto(rates("B/s")), FIELD(storage.drive_rates),
+        "sustained rate of each of storage.paths: the store is dealt in proportion; auto: as measured in a second when it is made, all at once");
   t.add("storage.durable",
         maybe(choice<Durable>(
             {{"step", Durable::step}, {"checkpoint", Durable::checkpoint}, {"none", Durable::none}})),

@@ -49,4 +49,24 @@ Codec<double> rate(const std::string& unit) {
           true};
 }
 
+Codec<std::vector<double>> rates(const std::string& unit) {
+  const Codec<double> one = rate(unit);
+  return {"a list of rates such as [\"3GB/s\", \"1.5GB/s\"]",
+          [read = one.read](const Json& value) -> std::optional<std::vector<double>> {
+            if (!value.is_array() || value.empty()) return {};
+            std::vector<double> list;
+            for (const Json& item : value) {
+              const std::optional<double> rate = read(item);
+              if (!rate) return {};
+              list.push_back(*rate);
+            }
+            return list;
+          },
+          [write = one.write](const std::vector<double>& value) {
+            Json list = Json::array();
+            for (const double rate : value) list.push_back(write(rate));
+            return list;
+          }};
+}
+
 }  // namespace sluice::configs

@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "configs/codec.h"
 
@@ -14,5 +15,6 @@ std::optional<double> parse_rate(std::string_view text, std::string_view unit);
 std::string format_rate(double rate, std::string_view unit);
 
 Codec<double> rate(const std::string& unit);  // 0, which stands for unknown, is written as null
+Codec<std::vector<double>> rates(const std::string& unit);
 
 }  // namespace sluice::configs

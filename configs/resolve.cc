@@ -169,6 +169,9 @@ void resolve_storage(RunConfig* config) {
     for (size_t j = 0; j < i; ++j)
       if (storage.paths[i] == storage.paths[j])
         refuse(*config, "storage.paths", "names {} twice; name each drive once", storage.paths[i].string());
+  if (storage.drive_rates && storage.drive_rates->size() != storage.paths.size())
+    refuse(*config, "storage.drive_rates", "has {} rate{} for {} in storage.paths; give one for each, or \"auto\"", storage.drive_rates->size(),
+           storage.drive_rates->size() == 1 ? "" : "s", storage.paths.size() == 1 ? "one folder" : fmt::format("{} folders", storage.paths.size()));
   const bool resident = config->execution.resident_blocks != std::optional<uint32_t>(0);
   if (!storage.durable && optimizer.device) {
     storage.durable = optimizer.device == Tier::nvme && !resident ? Durable::step : Durable::checkpoint;

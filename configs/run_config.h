@@ -95,7 +95,8 @@ struct RunOptions {
 };
 
 struct StorageOptions {
-  std::vector<std::filesystem::path> paths;  // always resolved: one entry for now
+  std::vector<std::filesystem::path> paths;  // always resolved
+  std::optional<std::vector<double>> drive_rates;  // one a path, bytes per second; unset: measured when the store is made
   std::optional<offload::Durable> durable;   // set as soon as the tiers are
   uint64_t tile = 2 << 20;                   // elements
   bool verify = false;                       // verify the whole published slot on every open

@@ -1,5 +1,7 @@
 #include "engine/machine_measure.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <fstream>
 #include <iterator>
@@ -12,7 +14,7 @@
 #include "engine/host_rates.h"
 #include "engine/runtime.h"
 #include "gpu/emulated_device.h"
-#include "io/disk_rate.h"
+#include "io/drive_rates.h"
 #include "io/probe.h"
 
 namespace sluice::engine {
@@ -27,19 +29,15 @@ double seconds_of(double budget, const std::function<void()>& call) {
   return (base::monotonic_seconds() - begin) / calls;
 }
 
+// A step's reads and writes go to all drives at once, each its share; a flush ends with the slowest.
 void measure_disk(Machine& m, const MeasureOptions& o) {
-  const uint64_t free = std::filesystem::space(o.directory).available;
-  const uint64_t bytes = std::min<uint64_t>(512_MiB, free / 10 / 4_MiB * 4_MiB);
-  if (bytes < 16_MiB)
-    base::fail(base::ErrorKind::disk,
-               "{} has {} free: too little to measure the disk; free some, or name a profile with --machine",
-               o.directory.string(), base::format_bytes(free));
-  const io::DiskProfile disk = io::measure_profile(io::temporary_file(o.directory, bytes), o.seconds);
-  m.disk_read = disk.read;
-  m.disk_write = disk.write;
-  m.disk_mixed = disk.mixed;
-  m.flush = disk.flush;
-  m.disk_bytes = free;
+  for (const io::DiskProfile& drive : io::measure_drives(o.directories, o.seconds)) {
+    m.disk_read += drive.read;
+    m.disk_write += drive.write;
+    m.disk_mixed += drive.mixed;
+    m.flush = std::max(m.flush, drive.flush);
+  }
+  for (const std::filesystem::path& directory : o.directories) m.disk_bytes += std::filesystem::space(directory).available;
 }
 
 void measure_adam(Machine& m, const MeasureOptions& o) {
@@ -81,7 +79,7 @@ Machine measure_machine(const MeasureOptions& o) {
   const unsigned cores = base::detect_topology().usable_cores();
   Machine m;
   describe_emulated(m, cores);
-  if (!o.directory.empty()) measure_disk(m, o);
+  if (!o.directories.empty()) measure_disk(m, o);
   measure_adam(m, o);
   measure_dram(m, o, cores);
   gpu::EmulatedOptions emulated;
@@ -97,12 +95,14 @@ std::string machine_key(const MeasureOptions& o) {
   const HfConfig& c = o.config;
   std::ifstream mounts("/proc/self/mountinfo");
   const std::string mountinfo{std::istreambuf_iterator<char>(mounts), {}};
-  const io::FileSystemInfo disk = io::find_mount(mountinfo, std::filesystem::absolute(o.directory));
+  std::vector<std::string> disks;
+  for (const std::filesystem::path& directory : o.directories)
+    disks.push_back(io::find_mount(mountinfo, std::filesystem::absolute(directory)).mount_point);
   return fmt::format(
       "{}|{} cores|{} compute and {} optimizer threads|{}|hidden {} intermediate {} heads {} {} {} vocab "
       "{}{}|{} {} x {} chunk {}",
       processor_name(), base::detect_topology().usable_cores(), o.compute_threads, o.optimizer_threads,
-      disk.mount_point, c.hidden, c.intermediate, c.heads, c.kv_heads, c.head_dim, c.vocab,
+      fmt::join(disks, " "), c.hidden, c.intermediate, c.heads, c.kv_heads, c.head_dim, c.vocab,
       c.family == Family::gpt2 ? " gpt2" : "", offload::to_string(offload::number_type(o.schema)), o.micro_batch, o.sequence, o.loss_chunk);
 }
 

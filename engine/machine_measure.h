@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "engine/hf_config.h"
 #include "offload/layout.h"
@@ -12,8 +13,8 @@
 namespace sluice::engine {
 
 struct MeasureOptions {
-  std::filesystem::path directory;  // on the disk of the store; empty: the disk is left unknown
-  HfConfig config;                  // of the model whose shapes are computed
+  std::vector<std::filesystem::path> directories;  // one on each drive of the store; none: the disk is left unknown
+  HfConfig config;                                 // of the model whose shapes are computed
   offload::Schema schema = offload::Schema::bf16;
   uint64_t micro_batch = 1, sequence = 512;
   int64_t loss_chunk = 512;
@@ -21,7 +22,7 @@ struct MeasureOptions {
   double seconds = 0.3;                            // of each measurement
 };
 
-// Measured with nothing else running; a run that shares the machine is slower. The disk's rates are a short
+// Measured with nothing else running; a run that shares the machine is slower. The disk's rates are those of all drives together, a short
 // burst: a drive's cache may flatter its writes. Memory sizes are what is free now less a margin. Errors:
 // disk, host_memory.
 offload::Machine measure_machine(const MeasureOptions& options);
@@ -31,7 +32,7 @@ offload::Machine measure_machine(const MeasureOptions& options);
 void describe_emulated(offload::Machine& machine, unsigned cores);
 std::string processor_name();  // "unknown processor" where the system does not say
 
-// What the measured rates depend on: processor, cores, file system, and the shapes computed. Equal keys may share a
+// What the measured rates depend on: processor, cores, file systems, and the shapes computed. Equal keys may share a
 // profile.
 std::string machine_key(const MeasureOptions& options);
 

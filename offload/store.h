@@ -25,6 +25,11 @@ struct StoreOptions {
   std::filesystem::path run_dir;             // holds store/SUPER and store/layout.json; all ranks see it
   std::vector<std::filesystem::path> paths;  // existing folders, one a drive, for slot files; empty:
                                              // run_dir/store. May be local to a node
+  // By path, in any unit: the data is dealt in proportion, and a store that was dealt otherwise is rewritten. Empty: as measured when the
+  // store is made, and as it is afterwards.
+  std::vector<double> drive_rates;
+  // Called on rank 0 when a store is made on several paths whose rates are not given: theirs. None, or nothing to call: each gets as much.
+  std::function<std::vector<double>(const std::vector<std::filesystem::path>& paths)> measure_drives;
   Durable durable = Durable::step;
   std::string model_digest;     // hex; of the source model. Another model: Error(disk)
   double lock_seconds = 30;     // how long to wait for a lock that another process holds
@@ -74,7 +79,7 @@ class Store {
 
   // OPEN, exclusive. Leaves the store untouched when it refuses. Another model, a held lock, damage:
   // Error(disk). Another schema or trainable set: Error(config) naming the stored value. A store of another
-  // world, tile, paths or number of slots is rewritten (RESHARD): it needs that much free space again, and
+  // world, tile, paths, drive rates or number of slots is rewritten (RESHARD): it needs that much free space again, and
   // every rank must see the files of all ranks that wrote it. report may be null. layout.world() is
   // ranks.world(); ranks outlives the store.
   static std::unique_ptr<Store> open(const StoreOptions& options, const Layout& layout, OpenReport* report,

@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/units.h"
 #include "io/system_error.h"
+#include "offload/store_shares.h"
 
 namespace sluice::offload {
 namespace {
@@ -26,12 +27,17 @@ StoredLayout describe_store(const StoreOptions& options, const Layout& layout, R
     return Bytes(made.begin(), made.end());
   });
   std::copy_n(uuid.begin(), stored.uuid.size(), stored.uuid.begin());
+  const Bytes shares = ranks.from_first("sharing out the store over its drives", [&] {
+    const std::vector<uint32_t> chosen = choose_shares(options);
+    const std::vector<uint64_t> words(chosen.begin(), chosen.end());
+    return bytes_of(words);
+  });
+  for (const uint64_t share : words_of(shares)) stored.shares.push_back(static_cast<uint32_t>(share));
   stored.model_digest = options.model_digest;
   stored.slots = options.durable == Durable::none ? 1 : 2;
   for (const fs::path& path : options.paths)
     stored.drives.push_back(fs::absolute(path).lexically_normal() / data_folder_name(stored.uuid));
   if (stored.drives.empty()) stored.drives = {"."};
-  stored.shares.assign(stored.drives.size(), 1);
   return stored;
 }
 
@@ -65,8 +71,8 @@ StoreBuilder::StoreBuilder(const StoreOptions& options, const Layout& layout, Ra
       folder_(std::move(folder)),
       prefix_(std::move(prefix)),
       rank_(static_cast<uint32_t>(ranks.rank())),
-      geometry_(layout, std::vector<uint32_t>(std::max<size_t>(options.paths.size(), 1), 1)),
-      stored_(describe_store(options, layout, ranks)) {
+      stored_(describe_store(options, layout, ranks)),
+      geometry_(layout, stored_.shares) {
   if (rank_ == 0) layout_text_ = layout_json(stored_, layout);
 }
 

@@ -60,8 +60,8 @@ class StoreBuilder {
   std::filesystem::path folder_;
   const std::string prefix_;
   const uint32_t rank_;
-  const StoreGeometry geometry_;
   StoredLayout stored_;
+  const StoreGeometry geometry_;
   std::string layout_text_;  // rank 0
   ZeroHashes zeros_;
 

@@ -244,13 +244,14 @@ void check_same_options(const StoreOptions& options, const Layout& layout, Ranks
   SLUICE_CHECK(layout.world() == static_cast<uint32_t>(ranks.world()), "the layout is cut for another number of ranks");
   std::string text = options.model_digest;
   for (const fs::path& path : options.paths) text += "\n" + path.string();
+  text += fmt::format("\n{}", fmt::join(options.drive_rates, " "));
   const std::vector<uint64_t> own = {layout.digest(), options.durable == Durable::none, base::xxh3(text.data(), text.size())};
   const std::vector<Bytes> all = ranks.exchange("comparing the configs", [&] { return bytes_of(own); });
   for (size_t r = 0; r < all.size(); ++r)
     if (all[r] != all[0])
       fail(ErrorKind::config,
-           "rank {} was started with another config than rank 0: model, trainable tensors, storage.tile, storage.paths and "
-           "storage.durable must be the same on all ranks",
+           "rank {} was started with another config than rank 0: model, trainable tensors, storage.tile, storage.paths, "
+           "storage.drive_rates and storage.durable must be the same on all ranks",
            r);
 }
 

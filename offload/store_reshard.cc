@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "offload/store_builder.h"
 #include "offload/store_ranges.h"
+#include "offload/store_shares.h"
 
 namespace sluice::offload {
 namespace {
@@ -40,10 +41,15 @@ std::vector<std::string> differences(const StoreFiles& files, const StoreOptions
   compare("ranks", files.stored.world, layout.world());
   compare("storage.tile", files.stored.tile, layout.tile_elements());
   compare("slots", files.stored.slots, options.durable == Durable::none ? 1 : 2);
-  const std::vector<Bytes> in_place = ranks.exchange("comparing storage.paths", [&] { return Bytes(files.in_place ? 0 : 1); });
-  if (std::any_of(in_place.begin(), in_place.end(), [](const Bytes& b) { return !b.empty(); }))
+  const std::vector<Bytes> moves = ranks.exchange("comparing storage.paths", [&] {
+    const std::vector<uint64_t> words = {files.in_place ? 0u : 1u, wants_other_shares(options, files) ? 1u : 0u};
+    return bytes_of(words);
+  });
+  const auto any = [&](size_t which) { return std::ranges::any_of(moves, [=](const Bytes& b) { return words_of(b).at(which) != 0; }); };
+  if (any(0))
     list.push_back(fmt::format("slot files {} -> {}", place_text(files.folders),
                                options.paths.empty() ? files.store.string() : place_text(options.paths)));
+  if (any(1)) list.push_back(fmt::format("storage.drive_rates {:.3g}", fmt::join(options.drive_rates, ", ")));
   return list;
 }
 

@@ -49,6 +49,8 @@ TEST(Resolve, RunFolderAndStore) {
   c = sample({"zero_optimization.offload_optimizer.nvme_path=/n", "storage.paths=[\"/s\"]"});
   EXPECT_THAT(c.storage.paths, ElementsAre("/s"));
   EXPECT_THAT(sample({"storage.paths=[\"/b\",\"/a\"]"}).storage.paths, ElementsAre("/b", "/a"));
+  EXPECT_FALSE(sample({"storage.paths=[\"/b\",\"/a\"]", "storage.drive_rates=auto"}).storage.drive_rates);
+  EXPECT_THAT(*sample({"storage.paths=[\"/b\",\"/a\"]", "storage.drive_rates=[\"3GB/s\",1500000000]"}).storage.drive_rates, ElementsAre(3e9, 1.5e9));
 }
 
 TEST(Resolve, SevenPairsOfTiersAreLegal) {

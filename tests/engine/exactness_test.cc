@@ -276,6 +276,30 @@ TEST(Exactness, ShadowsGiveTheSameBits) {
   }
 }
 
+// On two file systems where there are two: a queue for each.
+TEST(Exactness, SeveralDrivesGiveTheSameBits) {
+  TinyRun run;
+  const TinyResult expected = run_tiny(run);
+  run.weights = run.state = Tier::nvme;
+  run.durable = Durable::step;
+  for (const io::QueueKind queue : kQueues)
+    for (const std::vector<double>& rates : {std::vector<double>{3, 1}, std::vector<double>{1, 20}, std::vector<double>{}}) {
+      SCOPED_TRACE(rates.empty() ? 0 : rates[0]);
+      const TemporaryFolder first;
+      const std::filesystem::path second = std::filesystem::path("/dev/shm") / ("sluice-drive-" + first.path.filename().string());
+      std::filesystem::create_directory(second);
+      run.queue = queue;
+      run.stops = {2};
+      run.adjust = [&](TrainerOptions& o) {
+        o.store.paths = o.runtime.drives = {first.path, second};
+        o.store.drive_rates = rates;
+      };
+      expect_equal(run_tiny(run), expected);
+      std::filesystem::remove_all(second);
+      if (HasFailure()) return;
+    }
+}
+
 TEST(Exactness, EvaluatingOnTheWayChangesNothing) {
   TinyRun run;
   run.weights = run.state = Tier::nvme;

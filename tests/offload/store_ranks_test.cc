@@ -8,6 +8,7 @@
 #include <set>
 #include <thread>
 
+#include "offload/store_shares.h"
 #include "store_faults.h"
 #include "store_fixture.h"
 
@@ -137,6 +138,72 @@ TEST_F(RanksStoreTest, SharesOfDrivesAreKeptInProportion) {
   const StoreGeometry geometry(l, {3, 1});
   const double ratio = static_cast<double>(geometry.slot(0, 0).file_bytes) / static_cast<double>(geometry.slot(0, 1).file_bytes);
   EXPECT_NEAR(ratio, 3, 0.2);
+}
+
+TEST_F(RanksStoreTest, SharesAreHundredthsOfTheFastest) {
+  EXPECT_EQ(shares_of({3e9}), (std::vector<uint32_t>{100}));
+  EXPECT_EQ(shares_of({3e9, 1e9, 3e9}), (std::vector<uint32_t>{100, 33, 100}));
+  EXPECT_EQ(shares_of({1, 1000}), (std::vector<uint32_t>{1, 100}));
+}
+
+TEST_F(RanksStoreTest, DrivesAreDealtByTheirRates) {
+  const Layout l = layout_of(2, {.rows = 60000});
+  const auto shares = [&] { return read_layout_file(store_dir() / "layout.json").shares; };
+  StoreOptions o = on_drives(2);
+  std::atomic<int> measured = 0;
+  o.measure_drives = [&](const std::vector<fs::path>& paths) {
+    EXPECT_EQ(paths, o.paths);
+    ++measured;
+    return std::vector<double>{1e9, 2e9};
+  };
+  make(o, l);
+  EXPECT_EQ(measured, 1);  // by one rank, for all
+  EXPECT_EQ(shares(), (std::vector<uint32_t>{50, 100}));
+  const auto store = Store::open_read_only(o.run_dir, layout_of(1, {.rows = 60000}), nullptr);
+  std::map<uint32_t, double> bytes;
+  for (uint32_t i = 0; i < store->layout().tiles().size(); ++i)
+    for (const Part part : {Part::weights, Part::state}) bytes[store->extent(0, i, part).drive] += static_cast<double>(store->extent(0, i, part).bytes);
+  EXPECT_NEAR(bytes[1] / bytes[0], 2, 0.2);
+}
+
+TEST_F(RanksStoreTest, RatesThatAreGivenAreNotMeasuredAndRewriteAStoreThatWasDealtOtherwise) {
+  const Layout l = layout_of(2, {.rows = 6000});
+  const auto shares = [&] { return read_layout_file(store_dir() / "layout.json").shares; };
+  StoreOptions o = on_drives(2);
+  o.measure_drives = [](const std::vector<fs::path>&) {
+    ADD_FAILURE() << "measured";
+    return std::vector<double>{};
+  };
+  o.drive_rates = {3e9, 1e9};
+  make(o, l);
+  EXPECT_EQ(shares(), (std::vector<uint32_t>{100, 33}));
+  const auto opens = [&](const char* note) {
+    expect_no_errors(on_ranks(2, [&](Ranks& ranks) {
+      OpenReport report;
+      expect_state(*Store::open(o, l, &report, ranks), 2, meta_of(2), 0, ranks.rank());
+      if (ranks.rank() != 0) return;
+      const std::string notes = fmt::format("{}", fmt::join(report.notes, "\n"));
+      EXPECT_EQ(notes.empty(), note == nullptr) << notes;
+      EXPECT_NE(notes.find(note == nullptr ? "" : note), std::string::npos) << notes;
+    }));
+  };
+  opens(nullptr);
+  std::swap(o.paths[0], o.paths[1]);
+  std::swap(o.drive_rates[0], o.drive_rates[1]);
+  opens(nullptr);  // the same drives have the same rates
+  o.drive_rates = {1e9, 1e9};
+  opens("storage.drive_rates");
+  EXPECT_EQ(shares(), (std::vector<uint32_t>{100, 100}));
+  o.drive_rates.clear();
+  opens(nullptr);  // as it is
+  EXPECT_EQ(shares(), (std::vector<uint32_t>{100, 100}));
+}
+
+TEST_F(RanksStoreTest, DrivesThatCannotBeMeasuredGetAsMuchEach) {
+  StoreOptions o = on_drives(3);
+  o.measure_drives = [](const std::vector<fs::path>&) { return std::vector<double>{}; };
+  make(o, layout_of(1));
+  EXPECT_EQ(read_layout_file(store_dir() / "layout.json").shares, (std::vector<uint32_t>{1, 1, 1}));
 }
 
 TEST_F(RanksStoreTest, DrivesMayChangePlacesAndFoldersMayMove) {
