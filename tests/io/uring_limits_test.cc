@@ -4,6 +4,7 @@
 #include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -16,6 +17,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -202,6 +204,57 @@ TEST_F(UringLimitsDeathTest, ARingThatBreaksFailsAllRequestsAndHangsNone) {
     }
     std::filesystem::remove_all(scratch.path());
     _exit(failed == 9 ? 0 : 1);
+  };
+  EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
+}
+
+// Of three calls of this thread and those that it starts, one fails with EAGAIN and one with EBUSY, as when the kernel is short of memory.
+// `failed` counts them; it outlives the process.
+void refuse_two_of_three(uint32_t call, std::atomic<int>& failed) {
+  auto listener = std::make_shared<std::promise<int>>();
+  std::thread([listener, &failed] {  // made before the filter, so free of it
+    const int fd = listener->get_future().get();
+    for (int n = 0;; ++n) {
+      seccomp_notif asked{};
+      if (ioctl(fd, SECCOMP_IOCTL_NOTIF_RECV, &asked) != 0) continue;
+      seccomp_notif_resp answer{};
+      answer.id = asked.id;
+      if (n % 3 == 2)
+        answer.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+      else
+        answer.error = n % 3 == 0 ? -EAGAIN : -EBUSY, ++failed;
+      ioctl(fd, SECCOMP_IOCTL_NOTIF_SEND, &answer);
+    }
+  }).detach();
+  sock_filter program[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog filter{std::size(program), program};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) _exit(91);
+  const long fd = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &filter);
+  if (fd < 0) _exit(93);
+  listener->set_value(static_cast<int>(fd));
+}
+
+TEST_F(UringLimitsDeathTest, ABusyKernelIsAskedAgainToTakeAndToGive) {
+  const auto run = [] {
+    static std::atomic<int> failed = 0;
+    refuse_two_of_three(SYS_io_uring_enter, failed);
+    const base::Arena memory(2_MiB, "the test");
+    const Scratch scratch;
+    const File file = File::create(scratch / "data", 1_MiB);
+    const auto queue = patient_queue({.block_size = 64_KiB, .depth = 4});
+    for (uint64_t seed = 0; seed < 20; ++seed) {
+      fill_pattern(memory.span(0, 1_MiB), seed, 0);
+      submit(*queue, {IoOp::write, &file, memory.data(), 1_MiB, 0}).get();
+      submit(*queue, {IoOp::read, &file, memory.data() + 1_MiB, 1_MiB, 0}).get();
+      if (!has_pattern(memory.span(1_MiB, 1_MiB), seed, 0)) _exit(1);
+    }
+    std::filesystem::remove_all(scratch.path());
+    _exit(failed > 40 ? 0 : 2);
   };
   EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
 }
