@@ -19,6 +19,8 @@ MiB = 1 << 20
 BUDGET = 4 << 30  # of one device, for the largest micro-batch
 ROWS = [("0", 0, "none", "none"), ("1", 1, "none", "none"), ("2", 2, "none", "none"), ("3", 3, "none", "none"),
         ("3 + cpu", 3, "cpu", "cpu"), ("3 + nvme", 3, "nvme", "nvme")]
+# Else they are chosen by what the budget leaves, differently in each row.
+EXECUTION = {"overlap": "forward", "keep_graphs": 0, "keep_weights": 0, "device_slots": 2, "boundaries": "gpu", "pools": {"state": 32}}
 PURPOSES = ["weights", "gradients", "optimizer state", "boundaries", "temporaries"]
 
 
@@ -73,7 +75,7 @@ def measured(config, folder, world, stage, weights, state):
 
 
 def bars(rows):
-    """Stacked bars: measured peak per rank by purpose."""
+    """Stacked bars: planned peak per rank by purpose; what was measured is in the table."""
     colours = ["#0072b2", "#56b4e9", "#009e73", "#999999", "#e69f00", "#f0e442"]
     names = ["weights", "gradients", "optimizer state", "at work", "boundaries", "temporaries"]
     height, top = 24, max(sum(values) for _, values in rows)
@@ -107,7 +109,8 @@ def main():
     (arguments.out / "zero_stages.md").write_text(
         "# GPT-2 by ZeRO stage\n\n`benchmarks/zero_stages.py`: GPT-2 124M, random weights, sequence 256, micro-batch 1, bf16, ranks on 2 cores; MiB per rank, the\n"
         "largest of the ranks. \"At work\": the buffers that blocks pass through, as large as the largest block (the embedding) for any number of ranks.\n"
-        "Formula: 2, 2 and 10 bytes a parameter, divided by W where the stage shards. Exchanged: received by all ranks together in a step (a test holds the plan's figure equal to what ranks count).\n\n"
+        "Formula: 2, 2 and 10 bytes a parameter, divided by W where the stage shards. Columns by purpose and the picture are the plan's. Exchanged: received by all ranks together in a step, from\n"
+        "the plan (a test holds that equal to what ranks count). No graphs are kept, so that rows differ by stage only.\n\n"
         "![](zero_stages.svg)\n\n" + "\n".join(table) + "\n\n## GPT-2 XL, planned (a100-40g)\n\n" + "\n".join(xl) + "\n")
 
 
@@ -118,8 +121,7 @@ def make_config(folder):
         "model": {"path": str(model)}, "data": {"train": str(tokens), "sequence_length": 256}, "steps": 3,
         "train_micro_batch_size_per_gpu": 1, "optimizer": {"params": {"lr": 1e-5}}, "memory": {"gpu": "3500MiB", "host": "2GiB", "pinned": 0},
         "zero_optimization": {"stage": 3}, "machine": {"device": "cpu"},
-        # Else they are chosen by what the budget leaves, differently in each row.
-        "execution": {"overlap": "forward", "keep_graphs": 0, "keep_weights": 0, "device_slots": 2, "boundaries": "gpu", "pools": {"state": 32}}}))
+        "execution": EXECUTION}))
     return config
 
 
@@ -148,7 +150,7 @@ def measure_all(folder):
 def plan_xl(folder):
     config = folder / "xl.json"
     config.write_text(json.dumps({"model": {"family": "gpt2", "sizes": "GPT-2-XL"}, "data": {"sequence_length": 1024}, "train_micro_batch_size_per_gpu": 1,
-                                  "zero_optimization": {"stage": 3}, "memory": {"gpu": "40GiB", "host": "100GiB"}}))
+                                  "zero_optimization": {"stage": 3}, "memory": {"gpu": "40GiB", "host": "100GiB"}, "execution": EXECUTION}))
     table = ["| W | stage | device GiB | weights | gradients | state | at work | step ms |", "|---|---|---|---|---|---|---|---|"]
     for world in (1, 2, 4, 8):
         for label, stage, weights, state in ROWS[:5]:

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Training steps of DeepSpeed ZeRO-3 on its CPU accelerator, or on a GPU where there is one. Prints one JSON line.
 
-    deepspeed_step.py MODEL_DIR TOKEN_FILE MICRO_BATCH ACCUMULATION STEPS --tier none|cpu|nvme [--checkpointing] [--swap DIR]
+    deepspeed_step.py MODEL_DIR TOKEN_FILE MICRO_BATCH ACCUMULATION STEPS --tier none|cpu|nvme [--checkpointing] [--block MIB] [--swap DIR]
 
-nvme: parameters and optimizer on disk, pipelined reads and writes, aio of 8 MiB blocks (the best of a sweep over block size, depth and
-threads; with 1 MiB blocks and checkpointing DeepSpeed 0.19.8 computes wrong gradients, so that is no choice), buffers of the sizes it runs with,
-sub-groups of its default size.
+nvme: parameters and optimizer on disk, pipelined reads and writes, aio 32 deep, buffers of the sizes it runs with, sub-groups of its default size.
+A tensor smaller than a block of aio does not go to disk at all (min_aio_bytes in its runtime/swap_tensor), so the size of the block decides what is
+offloaded: 1 MiB, its default and the least, sends the matrices of a small model there; with 8 MiB it is fastest and they stay in memory, gradients too.
+With 1 MiB and --checkpointing DeepSpeed 0.19.8 computes wrong gradients.
 """
 import argparse
 import os
@@ -37,7 +38,7 @@ def config_of(arguments, largest):
     return {"train_micro_batch_size_per_gpu": arguments.micro_batch, "gradient_accumulation_steps": arguments.accumulation,
             "gradient_clipping": 1.0, "bf16": {"enabled": True}, "zero_optimization": zero, "steps_per_print": 10**9,
             "optimizer": {"type": "AdamW", "params": {**common.ADAM, "betas": list(common.ADAM["betas"])}},
-            "aio": {"block_size": 8 << 20, "queue_depth": 32, "intra_op_parallelism": 1, "single_submit": False, "overlap_events": True}}
+            "aio": {"block_size": arguments.block << 20, "queue_depth": 32, "intra_op_parallelism": 1, "single_submit": False, "overlap_events": True}}
 
 
 def main():
@@ -48,6 +49,7 @@ def main():
         parser.add_argument(name, type=int)
     parser.add_argument("--tier", default="nvme", choices=("none", "cpu", "nvme"))
     parser.add_argument("--checkpointing", action="store_true")
+    parser.add_argument("--block", type=int, default=1, help="MiB, of aio")
     parser.add_argument("--swap", default="work/peer_swap")
     arguments = parser.parse_args()
     os.makedirs(arguments.swap, exist_ok=True)

@@ -25,6 +25,7 @@ from machine import describe
 ROOT = Path(__file__).resolve().parents[2]
 SLUICE, SEQUENCE, RUN = "build/release/sluice", 512, "runs/e2e"
 BASE = "DeepSpeed ZeRO-3 nvme"
+BIG_BLOCKS = "DeepSpeed ZeRO-3 nvme, 8 MiB blocks"  # what is smaller stays in memory: see deepspeed_step.py
 
 
 def peer(script, *more):
@@ -62,6 +63,7 @@ CONTESTANTS = {
     "FSDP2, CPU offload": peer("fsdp_step"),
     "DeepSpeed ZeRO-3 cpu": peer("deepspeed_step", "--tier", "cpu"),
     BASE: peer("deepspeed_step", "--tier", "nvme"),
+    BIG_BLOCKS: peer("deepspeed_step", "--tier", "nvme", "--block", "8"),
     "sluice none": sluice("none"),
     "sluice cpu": sluice("cpu"),
     "sluice nvme": sluice("nvme"),
