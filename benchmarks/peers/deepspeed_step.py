@@ -32,8 +32,8 @@ def config_of(arguments, largest):
         zero["offload_param"] = {"device": arguments.tier, "pin_memory": True}
     if arguments.tier == "nvme":
         zero["offload_optimizer"].update(nvme_path=arguments.swap, pipeline_read=True, pipeline_write=True, buffer_count=16)
-        zero["offload_param"].update(nvme_path=arguments.swap, buffer_count=8, buffer_size=largest, max_in_cpu=0)
-        zero.update(stage3_max_live_parameters=int(1e9), stage3_max_reuse_distance=int(1e9), stage3_prefetch_bucket_size=int(5e6),
+        zero["offload_param"].update(nvme_path=arguments.swap, buffer_count=16, buffer_size=largest, max_in_cpu=0)
+        zero.update(stage3_max_live_parameters=largest, stage3_max_reuse_distance=0, stage3_prefetch_bucket_size=int(5e6),
                     stage3_param_persistence_threshold=100000)
     return {"train_micro_batch_size_per_gpu": arguments.micro_batch, "gradient_accumulation_steps": arguments.accumulation,
             "gradient_clipping": 1.0, "bf16": {"enabled": True}, "zero_optimization": zero, "steps_per_print": 10**9,
