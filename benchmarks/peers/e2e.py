@@ -4,7 +4,7 @@
     e2e.py [--model DIR] [--shapes 1x1 1x4 4x1 4x4] [--rounds N] [--steps N] [--memory-cap BYTES] [--contestants NAME...] [--out DIR]
 
 Writes DIR/e2e-DATE.md with machine, versions, commands, raw numbers and ratios, and one picture of the loss curves of each shape. A shape is micro-batch x
-accumulation, sequences of 512 tokens. Only ratios mean something: every number of a table was taken in one series.
+accumulation, sequences of 512 tokens. Where there is a GPU all use it, and its peak as the driver has it is a column. Only ratios mean something: every number of a table was taken in one series.
 """
 import argparse
 import ctypes.util
@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 from common import ADAM, token_file
+from driver_peak import DriverPeak
 from machine import describe
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,13 +93,13 @@ def memory_group(cap):
 
 
 def run(words, group):
-    """Output and peak resident bytes of a command."""
+    """Output, peak resident bytes and the driver's peak of a command; none and the reason where it fails."""
     env = environment() if words[0] == sys.executable else dict(os.environ)
 
     def enter():
         if group:
             (group / "cgroup.procs").write_text(str(os.getpid()))
-    with open(ROOT / "runs/e2e.out", "w+") as out, open(ROOT / "runs/e2e.err", "w+") as err:
+    with open(ROOT / "runs/e2e.out", "w+") as out, open(ROOT / "runs/e2e.err", "w+") as err, DriverPeak() as driver:
         child = subprocess.Popen(words, cwd=ROOT, env=env, stdout=out, stderr=err, preexec_fn=enter)
         _, status, usage = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(status)
@@ -106,8 +107,9 @@ def run(words, group):
         err.seek(0)
         if child.returncode != 0:
             last = (err.read().strip() or "no message").split("\n")[-1]
-            return None, f"ended with {child.returncode}: {last[:200]}"
-        return out.read(), usage.ru_maxrss * 1024
+            return None, f"ended with {child.returncode}: {last[:200]}", None
+        text = out.read()
+    return text, usage.ru_maxrss * 1024, driver.bytes
 
 
 def rows_file(model, source, path):
@@ -147,7 +149,7 @@ def curves(results, path, title):
 
 
 def series(model, tokens, shape, arguments, group):
-    results = {name: {"seconds": [], "rss": [], "losses": [], "failed": None} for name in arguments.contestants}
+    results = {name: {"seconds": [], "rss": [], "driver": [], "losses": [], "failed": None} for name in arguments.contestants}
     for _ in range(arguments.rounds):
         for name in arguments.contestants:
             seen = results[name]
@@ -156,7 +158,7 @@ def series(model, tokens, shape, arguments, group):
             words, parse = CONTESTANTS[name](model, tokens, shape, arguments.steps)
             if arguments.checkpointing and words[0] == sys.executable:
                 words.append("--checkpointing")
-            out, rss = run(words, group)
+            out, rss, driver = run(words, group)
             if out is None:
                 seen["failed"] = rss
                 print(f"{shape}  {name}: {rss}", file=sys.stderr, flush=True)
@@ -165,6 +167,7 @@ def series(model, tokens, shape, arguments, group):
             steady = steps[arguments.warm:]
             seen["seconds"].append(statistics.median(s["seconds"] for s in steady))
             seen["rss"].append(rss)
+            seen["driver"].append(driver or 0)
             seen["losses"] = [s["loss"] for s in steps]
             seen["disk"] = [statistics.median(s[k] for s in steady) for k in ("disk_read", "disk_write")]
             print(f"{shape}  {name}: {seen['seconds'][-1]:.2f} s, loss {seen['losses'][-1]:.4f}, {rss / 2**20:.0f} MiB", file=sys.stderr, flush=True)
@@ -174,16 +177,19 @@ def series(model, tokens, shape, arguments, group):
 def table(results, shape, count):
     per_step = shape[0] * shape[1] * SEQUENCE
     base = results.get(BASE, {}).get("seconds")
-    lines = ["| what | s per step, each round | tokens/s | ratio to DeepSpeed nvme | peak RSS MiB | disk read, written B/p | last loss |", "|---|---|---|---|---|---|---|"]
+    on_gpu = any(max(seen["driver"], default=0) for seen in results.values())
+    head = ["what", "s per step, each round", "tokens/s", "ratio to DeepSpeed nvme", "peak RSS MiB", *(["driver's peak MiB"] if on_gpu else []),
+            "disk read, written B/p", "last loss"]
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for name, seen in results.items():
         if seen["failed"]:
-            lines.append(f"| {name} | {seen['failed']} | | | | | |")
+            lines.append(f"| {name} | {seen['failed']} |" + " |" * (len(head) - 2))
             continue
         median = statistics.median(seen["seconds"])
         ratio = f"{statistics.median(base) / median:.2f}" if base else ""
         read, written = (b / count for b in seen["disk"])
         lines.append(f"| {name} | {', '.join(f'{s:.2f}' for s in seen['seconds'])} | {per_step / median:.0f} | {ratio} | {statistics.median(seen['rss']) / 2**20:.0f} "
-                     f"| {read:.1f}, {written:.1f} | {seen['losses'][-1]:.4f} |")
+                     + (f"| {max(seen['driver']) / 2**20:.0f} " if on_gpu else "") + f"| {read:.1f}, {written:.1f} | {seen['losses'][-1]:.4f} |")
     return lines
 
 

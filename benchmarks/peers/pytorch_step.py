@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Training steps of transformers + fused AdamW in memory on the CPU: bf16 compute, fp32 master. Prints one JSON line.
+"""Training steps of transformers + fused AdamW in memory, on the CPU or on a GPU where there is one: bf16 compute, fp32 master. Prints one JSON line.
 
     pytorch_step.py MODEL_DIR TOKEN_FILE MICRO_BATCH ACCUMULATION STEPS [--checkpointing]
 
@@ -17,7 +17,8 @@ from transformers import AutoModelForCausalLM  # noqa: E402
 def main():
     model_dir, tokens, micro_batch, accumulation, steps = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:6])
     model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.bfloat16)
-    model.train()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model.to(device).train()
     model.config.use_cache = False
     if "--checkpointing" in sys.argv:
         model.gradient_checkpointing_enable()
@@ -29,7 +30,7 @@ def main():
     def step():
         total = 0.0
         for _ in range(accumulation):
-            batch = next(batches)
+            batch = next(batches).to(device)
             loss = model(input_ids=batch, labels=batch).loss
             (loss / accumulation).backward()
             total += loss.item() / accumulation
