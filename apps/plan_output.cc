@@ -65,13 +65,29 @@ std::string row(const char* name, const std::string& text) {
 
 std::string drive_text(const PlannedRun& run) {
   if (run.disk_written() == 0) return "nothing is written during a step";
-  std::string text =
-      fmt::format("{} written a step, {} a day", amount(static_cast<double>(run.disk_written())),
-                  amount(run.written_per_day()));
+  std::string text = fmt::format("{} written a step{}, {} a day", amount(run.disk_written()),
+                                 run.commits_per_step > 0 ? " with its share of the commits" : "", amount(run.written_per_day()));
   if (const auto days = run.days_of_drive())
     return text + fmt::format("; rated {}: {} days of drive life",
                               amount(static_cast<double>(*run.config.storage.tbw)), count(*days));
   return text + "; storage.tbw would say how long the drives last";
+}
+
+// "every 100 steps", "at the end".
+std::string how_often(const PlannedRun& run, double per_step) {
+  if (run.steps && per_step * *run.steps < 1.5) return "once";
+  return per_step > 0 ? fmt::format("every {} steps", count(1 / per_step)) : "at the end";
+}
+
+// What training stands still for.
+std::string pauses_text(const PlannedRun& run) {
+  std::string text;
+  if (run.pauses.commit_seconds > 0)
+    text = row("commits", fmt::format("of the state in memory, {}: {} written and {} each", how_often(run, run.commits_per_step),
+                                      amount(run.pauses.commit_bytes), base::format_duration(run.pauses.commit_seconds)));
+  if (run.evaluations_per_step > 0)
+    text += row("evaluations", fmt::format("{}: {} each", how_often(run, run.evaluations_per_step), base::format_duration(run.pauses.eval_seconds)));
+  return text;
 }
 
 std::string length_text(const PlannedRun& run) {
@@ -152,9 +168,10 @@ std::string plan_text(const PlannedRun& run) {
   text += row("stall", stall_text(s));
   text += row("bytes per step", fmt::format("disk {} read, {} written; copies {} in, {} out",
                                             amount(static_cast<double>(run.disk_read())),
-                                            amount(static_cast<double>(run.disk_written())),
+                                            amount(run.disk_written()),
                                             copied(Lane::h2d), copied(Lane::d2h)));
   if (run.config.run.world > 1) text += row("ranks", ranks_text(run));
+  text += pauses_text(run);
   text += row("drives", drive_text(run));
   if (const auto tokens = run.device_limit_tokens())
     text += row("device limit",
@@ -195,6 +212,8 @@ Json plan_json(const PlannedRun& run) {
   document.update(simulation_json(run));
   if (const auto hidden = run.hidden_communication())
     document["communication"] = {{"seconds", s.busy[static_cast<size_t>(Lane::comm)]}, {"hidden", *hidden}};
+  document["commits"] = {{"per_step", run.commits_per_step}, {"bytes", run.pauses.commit_bytes}, {"seconds", run.pauses.commit_seconds}};
+  document["evaluations"] = {{"per_step", run.evaluations_per_step}, {"seconds", run.pauses.eval_seconds}};
   document["drive"] = {{"written_per_day", run.written_per_day()},
                        {"days_of_life", known(run.days_of_drive())}};
   document["device_limit_tokens"] = known(run.device_limit_tokens());

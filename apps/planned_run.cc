@@ -46,28 +46,61 @@ engine::RunPlanOptions run_plan_options(const configs::RunConfig& config, const 
 namespace {
 
 // Of the file's header; none: there is no file (yet).
-std::optional<uint64_t> train_tokens(const configs::RunConfig& config) {
-  if (config.data.train.empty() || !std::filesystem::exists(config.data.train)) return {};
-  return engine::count_tokens(config.data.train);
+std::optional<uint64_t> tokens_in(const std::filesystem::path& file) {
+  if (file.empty() || !std::filesystem::exists(file)) return {};
+  return engine::count_tokens(file);
+}
+
+bool evaluates(const configs::RunConfig& config) { return config.run.eval_every > 0 && tokens_in(config.data.eval); }
+
+// Pools are filled once.
+double evaluation_seconds(const PlannedRun& run) {
+  if (!run.plan.evaluation) return 0;
+  const double periods = std::ceil(static_cast<double>(*tokens_in(run.config.data.eval)) / run.tokens_per_step());
+  return run.plan.evaluation->first_seconds + (periods - 1) * run.plan.evaluation->step_seconds;
+}
+
+// Two flushes: of the data, and of the record.
+double commit_seconds(const PlannedRun& run) {
+  const double rate = run.machine.disk_write;
+  return (rate > 0 ? static_cast<double>(run.plan.commit_bytes) / rate : 0) + 2 * run.machine.flush;
+}
+
+// An open end has no last commit.
+void plan_pauses(PlannedRun& run) {
+  RunSchedule schedule = run_schedule(run.config);
+  const auto each = [&](uint64_t in_all, uint64_t every) {
+    return run.steps ? static_cast<double>(in_all) / *run.steps : every > 0 ? 1 / static_cast<double>(every) : 0;
+  };
+  if (run.steps) schedule.steps = static_cast<uint64_t>(*run.steps);
+  if (schedule.commits_memory) {
+    run.commits_per_step = each(schedule.commits_after(0), schedule.commit_every);
+    run.pauses.commit_seconds = commit_seconds(run);
+    run.pauses.commit_bytes = static_cast<double>(run.plan.commit_bytes);
+  }
+  if (!run.plan.evaluation) return;
+  run.evaluations_per_step = each(schedule.evaluations_after(0), schedule.eval_every);
+  run.pauses.eval_seconds = evaluation_seconds(run);
 }
 
 void plan_length(PlannedRun& run) {
   const configs::RunConfig& c = run.config;
-  const std::optional<uint64_t> tokens = train_tokens(c);
-  if (tokens) run.epoch_hours = static_cast<double>(*tokens) / run.tokens_per_second() / 3600;
+  const std::optional<uint64_t> tokens = tokens_in(c.data.train);
   if (c.steps) {
     run.steps = static_cast<double>(*c.steps);
   } else if (c.epochs && tokens) {
     run.steps = std::ceil(*c.epochs * static_cast<double>(*tokens) / run.tokens_per_step());
   }
-  if (run.steps) run.run_hours = *run.steps * run.plan.simulation.step_seconds / 3600;
+  plan_pauses(run);
+  if (tokens) run.epoch_hours = static_cast<double>(*tokens) / run.tokens_per_step() * run.seconds_per_step() / 3600;
+  if (run.steps) run.run_hours = *run.steps * run.seconds_per_step() / 3600;
 }
 
 void plan_goals(PlannedRun& run) {
   RunTotals totals;
   totals.hours = run.run_hours;
   totals.step_seconds = run.plan.simulation.step_seconds;
-  if (run.steps) totals.disk_written = *run.steps * static_cast<double>(run.disk_written());
+  if (run.steps) totals.disk_written = *run.steps * run.disk_written();
   run.goals = compare_goals(run.config.goals, totals, "give steps, or epochs and data.train", "only training can tell");
 }
 
@@ -91,12 +124,16 @@ double PlannedRun::tokens_per_step() const {
 uint64_t PlannedRun::disk_read() const {
   return bytes(plan.simulation, Lane::disk_weights) + bytes(plan.simulation, Lane::disk_state);
 }
-uint64_t PlannedRun::disk_written() const {
-  return bytes(plan.simulation, Lane::disk_write_weights) + bytes(plan.simulation, Lane::disk_write_state);
+double PlannedRun::disk_written() const {
+  return static_cast<double>(bytes(plan.simulation, Lane::disk_write_weights) + bytes(plan.simulation, Lane::disk_write_state)) +
+         commits_per_step * pauses.commit_bytes;
+}
+double PlannedRun::seconds_per_step() const {
+  return plan.simulation.step_seconds + commits_per_step * pauses.commit_seconds + evaluations_per_step * pauses.eval_seconds;
 }
 
 double PlannedRun::written_per_day() const {
-  return static_cast<double>(disk_written()) / plan.simulation.step_seconds * kDay;
+  return disk_written() / seconds_per_step() * kDay;
 }
 
 std::optional<double> PlannedRun::days_of_drive() const {
@@ -151,6 +188,7 @@ PlannedRun plan_config(configs::RunConfig config, const engine::HfConfig& model,
   engine::RunPlanOptions options = run_plan_options(run.config, model, run.machine);
   options.spans = request.spans;
   options.trainer.guess_limit = request.guess_limit;
+  options.evaluates = evaluates(run.config);
   run.plan = engine::plan_run(options);
   run.memory.rows = run.plan.memory;
   run.memory.disk_have = request.machine.empty() ? disk_available(run.config) : machine.disk_bytes;

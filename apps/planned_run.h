@@ -29,7 +29,8 @@ struct PlannedRun {
   double tokens_per_step() const;
   double tokens_per_second() const { return tokens_per_step() / plan.simulation.step_seconds; }
   uint64_t disk_read() const;  // bytes per step
-  uint64_t disk_written() const;
+  double disk_written() const;  // per step, commits of the state in memory spread over all steps
+  double seconds_per_step() const;  // with evaluations and commits
   double written_per_day() const;
   std::optional<double> days_of_drive() const;  // none: storage.tbw is not given, or nothing is written
   // Tokens per step from which the device, and nothing else, is the limit; none: it cannot be, or always is.
@@ -38,6 +39,10 @@ struct PlannedRun {
   std::optional<double> hidden_communication() const;
   // Reads the model, writes the first slot, and runs a first step.
   double first_step_seconds() const;
+
+  // Of a commit of the state in memory, and of an evaluation; how many of them there are for each step.
+  Pauses pauses;
+  double commits_per_step = 0, evaluations_per_step = 0;
 
   std::optional<double> epoch_hours, run_hours;  // none: data.train, or the length of the run, is not known
   std::optional<double> steps;

@@ -1,0 +1,50 @@
+// What sluice plan says of time: what binds a step, what a run and its first step take, and what a crash costs.
+#include <cmath>
+
+#include "tests/apps/plan_fixture.h"
+
+namespace sluice::apps {
+namespace {
+
+using testing::HasSubstr;
+
+class PlanTimeTest : public PlanFixture {};
+
+// The state in RAM reaches the disk by commits alone: what they write and take is in the plan, in the forecast and in what was measured.
+TEST_F(PlanTimeTest, CommitsAndEvaluationsAreAPartOfTheRun) {
+  const Words ram{"zero_optimization.offload_param.device=cpu", "zero_optimization.offload_optimizer.device=cpu", "steps=5", "goals.disk_written=1MB",
+                  "goals.max_hours=1"};
+  Words set = ram;
+  set.insert(set.end(), {"checkpoint.every=2", "run.eval_every=2"});
+  const auto hours_of_steps = [](const json& p, double steps) { return steps * p.at("step_seconds").get<double>() / 3600; };
+  const json p = plan_json("config.json", set, 10);
+  const json &commits = p.at("commits"), &evaluations = p.at("evaluations");
+  const double written = 3 * commits.at("bytes").get<double>();
+  EXPECT_GE(commits.at("bytes").get<double>(), 12 * p.at("parameters").get<double>());
+  EXPECT_EQ(p.at("goals").at("disk_written").at("predicted"), written);
+  EXPECT_DOUBLE_EQ(p.at("bytes_per_step").at("disk_write").get<double>(), written / 5);
+  EXPECT_GT(p.at("drive").at("written_per_day"), 0);
+  EXPECT_GT(evaluations.at("seconds"), 0);
+  EXPECT_NEAR(p.at("run_hours").get<double>(),
+              hours_of_steps(p, 5) + (3 * commits.at("seconds").get<double>() + 2 * evaluations.at("seconds").get<double>()) / 3600, 1e-9);
+  EXPECT_THAT(plan("config.json", set).out, HasSubstr("of the state in memory"));
+  // None of both: the last commit, and steps.
+  const json once = plan_json("config.json", ram, 10);
+  EXPECT_EQ(once.at("goals").at("disk_written").at("predicted"), commits.at("bytes"));
+  EXPECT_NEAR(once.at("run_hours").get<double>(), hours_of_steps(once, 5) + once.at("commits").at("seconds").get<double>() / 3600, 1e-9);
+
+  Words all = ram;
+  all.insert(all.end(), {"checkpoint.every=2"});
+  const ProgramResult r = run(train(all, {"--json"}));
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_EQ(json::parse(r.out).at("goals").at("disk_written").at("measured"), written);
+  EXPECT_THAT(r.err, HasSubstr("goals.disk_written will be missed"));  // known before the first one
+  EXPECT_THAT(r.err, HasSubstr("of it by commits of the state in memory"));
+  all[2] = "steps=7";  // a later start knows what earlier ones wrote
+  const ProgramResult more = run(train(all, {"--json", "--resume", "auto"}));
+  EXPECT_EQ(more.status, 0) << more.err;
+  EXPECT_EQ(json::parse(more.out).at("goals").at("disk_written").at("measured"), written + 2 * commits.at("bytes").get<double>());
+}
+
+}  // namespace
+}  // namespace sluice::apps
