@@ -36,6 +36,15 @@ const char* title(Lane lane) {
   return names[static_cast<size_t>(lane)];
 }
 
+// Commits keep no resource at work.
+std::string bound_text(const PlannedRun& run) {
+  const Simulation& s = run.plan.simulation;
+  const offload::Bound& most = s.bounds.at(0);
+  const bool commit = most.resource == offload::Resource::commit;
+  return fmt::format("{}: {} {} the step ({:.0f} %)", commit ? "waiting for commits to be durable" : bottleneck(run),
+                     base::format_duration(most.seconds), commit ? "of" : "of work in", 100 * most.seconds / s.step_seconds);
+}
+
 std::string busy_text(const Simulation& s) {
   std::string text;
   for (size_t l = 0; l < offload::kLanes; ++l)
@@ -160,10 +169,7 @@ std::string plan_text(const PlannedRun& run) {
                                  memory_report(run.config, *run.plan.layout, run.memory));
   text += row("step", fmt::format("{}, {} tokens, {:.1f} tokens/s", base::format_duration(s.step_seconds),
                                   count(run.tokens_per_step()), run.tokens_per_second()));
-  if (!s.bounds.empty())
-    text += row("bound by", fmt::format("{}: {} of work in the step ({:.0f} %)", bottleneck(run),
-                                        base::format_duration(s.bounds[0].seconds),
-                                        100 * s.bounds[0].seconds / s.step_seconds));
+  if (!s.bounds.empty()) text += row("bound by", bound_text(run));
   text += row("busy", busy_text(s));
   text += row("stall", stall_text(s));
   text += row("bytes per step", fmt::format("disk {} read, {} written; copies {} in, {} out",

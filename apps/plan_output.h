@@ -17,7 +17,7 @@ std::string plan_text(const PlannedRun& run);
 // has its share of them.
 nlohmann::ordered_json plan_json(const PlannedRun& run);
 
-// The resource that has most to do: "disk", "compute", ...
+// The resource that has most to do: "disk", "compute", ...; "commit" where the time until commits are durable is the longest.
 std::string bottleneck(const PlannedRun& run);
 
 }  // namespace sluice::apps

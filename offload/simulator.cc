@@ -50,7 +50,9 @@ std::vector<double> work_of(const Plan& plan, const Machine& m, const FlopsOf& f
   work.reserve(plan.ops.size());
   for (const Op& op : plan.ops) {
     const bool faster = op.on_device && op.lane == Lane::update;
-    work.push_back(op.lane == Lane::compute ? flops(op) : static_cast<double>(op.bytes) * (faster ? on_device : 1));
+    work.push_back(op.lane == Lane::compute  ? flops(op)
+                   : op.lane == Lane::commit ? latency(m, op)
+                                             : static_cast<double>(op.bytes) * (faster ? on_device : 1));
   }
   return work;
 }

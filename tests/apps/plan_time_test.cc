@@ -46,5 +46,14 @@ TEST_F(PlanTimeTest, CommitsAndEvaluationsAreAPartOfTheRun) {
   EXPECT_EQ(json::parse(more.out).at("goals").at("disk_written").at("measured"), written + 2 * commits.at("bytes").get<double>());
 }
 
+// A tiny model has little to compute and to move; every step waits for the drive to say that it is durable.
+TEST_F(PlanTimeTest, ATinyModelWaitsForItsCommits) {
+  const json p = plan_json("config.json", {"execution.overlap=none"});
+  EXPECT_EQ(p.at("bottleneck"), "commit");
+  EXPECT_GT(p.at("bounds").at("commit").get<double>(), .5 * p.at("step_seconds").get<double>());
+  EXPECT_THAT(plan("config.json", {"execution.overlap=none"}).out, HasSubstr("waiting for commits to be durable: "));
+  EXPECT_FALSE(plan_json("config.json", {"execution.overlap=none", "storage.durable=none"}).at("bounds").contains("commit"));
+}
+
 }  // namespace
 }  // namespace sluice::apps
