@@ -108,6 +108,13 @@ std::string length_text(const PlannedRun& run) {
   return text;
 }
 
+std::string crash_text(const PlannedRun& run) {
+  const std::optional<double> steps = run.steps_at_risk();
+  if (!steps) return "loses all that was trained so far";
+  return fmt::format("loses {} at most{}, about {}", *steps == 1 ? "1 step" : fmt::format("{:.0f} steps", *steps),
+                     run.steps == steps ? " (the whole run)" : "", base::format_duration(*steps * run.seconds_per_step()));
+}
+
 std::string goals_text(const PlannedRun& run) {
   std::string text;
   for (const Goal& goal : run.goals) text += goal_line(goal) + "\n";
@@ -183,6 +190,7 @@ std::string plan_text(const PlannedRun& run) {
     text += row("device limit",
                 fmt::format("from {} tokens per step on, the device is the limit", count(*tokens)));
   text += row("time", length_text(run));
+  text += row("a crash", crash_text(run));
   if (run.plan.simulated)
     text +=
         row("note",
@@ -226,7 +234,9 @@ Json plan_json(const PlannedRun& run) {
   document["first_step_seconds"] = run.first_step_seconds();
   document["epoch_hours"] = known(run.epoch_hours);
   document["run_hours"] = known(run.run_hours);
+  const std::optional<double> at_risk = run.steps_at_risk();
   document["crash_cost"] = crash_cost(run.config);
+  document["crash_loses"] = {{"steps", known(at_risk)}, {"seconds", at_risk ? Json(*at_risk * run.seconds_per_step()) : Json(nullptr)}};
   document["goals"] = goals_json(run.goals, "predicted");
   return document;
 }

@@ -152,6 +152,16 @@ std::optional<double> PlannedRun::device_limit_tokens() const {
   return tokens_per_step() * other / compute;
 }
 
+// With deferred updates a step is committed in the forward of the next one.
+std::optional<double> PlannedRun::steps_at_risk() const {
+  const offload::Placement overlap = *config.execution.overlap;
+  const offload::Durable durable = *config.storage.durable;
+  if (durable == offload::Durable::step) return overlap == offload::Placement::forward || overlap == offload::Placement::spread ? 2 : 1;
+  if (durable == offload::Durable::none || config.checkpoint.every == 0) return steps;
+  const auto every = static_cast<double>(config.checkpoint.every);
+  return steps ? std::min(*steps, every) : every;
+}
+
 std::optional<double> PlannedRun::hidden_communication() const {
   const double busy = plan.simulation.busy[static_cast<size_t>(Lane::comm)];
   if (busy <= 0) return {};

@@ -35,6 +35,8 @@ struct PlannedRun {
   std::optional<double> days_of_drive() const;  // none: storage.tbw is not given, or nothing is written
   // Tokens per step from which the device, and nothing else, is the limit; none: it cannot be, or always is.
   std::optional<double> device_limit_tokens() const;
+  // Steps that a crash loses at most, the one at work counted; none: the whole run, whose length is not known.
+  std::optional<double> steps_at_risk() const;
   // Share of the time of collectives in which the device computes; none: one rank.
   std::optional<double> hidden_communication() const;
   // Reads the model, writes the first slot, and runs a first step.

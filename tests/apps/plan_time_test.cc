@@ -55,5 +55,26 @@ TEST_F(PlanTimeTest, ATinyModelWaitsForItsCommits) {
   EXPECT_FALSE(plan_json("config.json", {"execution.overlap=none", "storage.durable=none"}).at("bounds").contains("commit"));
 }
 
+TEST_F(PlanTimeTest, ACrashCostsStepsAndTime) {
+  const auto steps_lost = [&](const Words& set, const Words& sweep) {
+    Words more{"--machine", "rtx4090-128g", "--json"};
+    for (const std::string& s : sweep) more.insert(more.end(), {"--sweep", s});
+    const ProgramResult r = plan("config.json", set, more);
+    EXPECT_EQ(r.status, 0) << r.err;
+    std::vector<double> steps;
+    const json document = json::parse(r.out);
+    for (const json& row : document.at("sweep")) {
+      steps.push_back(row.at("crash_loses").at("steps"));
+      EXPECT_GE(row.at("crash_loses").at("seconds").get<double>(), steps.back() * row.at("step_seconds").get<double>());
+    }
+    return steps;
+  };
+  EXPECT_EQ(steps_lost({"steps=100"}, {R"(execution.overlap=["none","forward"])"}), (std::vector<double>{1, 2}));
+  EXPECT_EQ(steps_lost({"storage.durable=checkpoint"}, {"steps=[20,100]", "checkpoint.every=[0,30]"}), (std::vector<double>{20, 20, 100, 30}));
+  EXPECT_EQ(steps_lost({"storage.durable=none"}, {"steps=100"}), (std::vector<double>{100}));
+  EXPECT_TRUE(plan_json("big.json", {"memory.host=400GiB", "memory.gpu=64GiB", "storage.durable=none"}).at("crash_loses").at("steps").is_null());
+  EXPECT_THAT(plan("config.json", {"steps=100", "storage.durable=none"}).out, HasSubstr("loses 100 steps at most (the whole run), about "));
+}
+
 }  // namespace
 }  // namespace sluice::apps
