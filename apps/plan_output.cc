@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "apps/memory_report.h"
 #include "base/units.h"
@@ -187,8 +188,9 @@ std::string plan_text(const PlannedRun& run) {
   text += pauses_text(run);
   text += row("drives", drive_text(run));
   if (const auto tokens = run.device_limit_tokens())
-    text += row("device limit",
-                fmt::format("from {} tokens per step on, the device is the limit", count(*tokens)));
+    text += row("device limit", std::isfinite(*tokens) ? fmt::format("from {} tokens per step on, the device is the limit", count(*tokens))
+                                                       : "the device is never the limit: copies of block inputs (execution.boundaries \"host\") "
+                                                         "take longer than it computes, however many tokens a step has");
   text += row("time", length_text(run));
   text += row("a crash", crash_text(run));
   if (run.plan.simulated)
@@ -230,7 +232,7 @@ Json plan_json(const PlannedRun& run) {
   document["evaluations"] = {{"per_step", run.evaluations_per_step}, {"seconds", run.pauses.eval_seconds}};
   document["drive"] = {{"written_per_day", run.written_per_day()},
                        {"days_of_life", known(run.days_of_drive())}};
-  document["device_limit_tokens"] = known(run.device_limit_tokens());
+  document["device_limit_tokens"] = known(run.device_limit_tokens());  // infinity is written as null
   document["first_step_seconds"] = run.first_step_seconds();
   document["epoch_hours"] = known(run.epoch_hours);
   document["run_hours"] = known(run.run_hours);

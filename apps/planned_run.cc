@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "apps/machine_choice.h"
 #include "apps/memory_report.h"
@@ -24,8 +25,8 @@ uint64_t bytes(const offload::Simulation& s, Lane lane) {
   return s.bytes[static_cast<size_t>(lane)];
 }
 
-double seconds_of(const offload::Simulation& s, offload::Resource resource) {
-  for (const offload::Bound& bound : s.bounds)
+double seconds_of(const std::vector<offload::Bound>& bounds, offload::Resource resource) {
+  for (const offload::Bound& bound : bounds)
     if (bound.resource == resource) return bound.seconds;
   return 0;
 }
@@ -141,15 +142,25 @@ std::optional<double> PlannedRun::days_of_drive() const {
   return static_cast<double>(*config.storage.tbw) / written_per_day();
 }
 
-// Computation grows with the tokens of a step, nothing else does.
+// Computation grows with the tokens of a step, and so do copies of block inputs that wait on the host; nothing else does.
 std::optional<double> PlannedRun::device_limit_tokens() const {
-  const double compute = seconds_of(plan.simulation, offload::Resource::compute);
-  double other = 0;
-  for (const offload::Bound& b : plan.simulation.bounds)
-    if (b.resource != offload::Resource::compute && b.resource != offload::Resource::cores)
-      other = std::max(other, b.seconds);
-  if (compute <= 0 || other <= 0) return {};
-  return tokens_per_step() * other / compute;
+  using offload::Resource;
+  const double compute = seconds_of(plan.simulation.bounds, Resource::compute);
+  if (compute <= 0) return {};
+  offload::LaneAmounts boundaries{};
+  for (const offload::Op& op : plan.plan.ops)
+    if (op.kind == offload::OpKind::save_boundary || op.kind == offload::OpKind::load_boundary)
+      boundaries[static_cast<size_t>(op.lane)] += static_cast<double>(op.bytes);
+  const std::vector<offload::Bound> growing = offload::bounds(machine, boundaries);
+  double most = 0;
+  for (const offload::Bound& b : plan.simulation.bounds) {
+    if (b.resource == Resource::compute || b.resource == Resource::cores) continue;
+    const double grows = seconds_of(growing, b.resource);
+    if (grows >= compute) return std::numeric_limits<double>::infinity();
+    most = std::max(most, (b.seconds - grows) / (compute - grows));
+  }
+  if (most <= 0) return {};
+  return tokens_per_step() * most;
 }
 
 // With deferred updates a step is committed in the forward of the next one.

@@ -33,7 +33,8 @@ struct PlannedRun {
   double seconds_per_step() const;  // with evaluations and commits
   double written_per_day() const;
   std::optional<double> days_of_drive() const;  // none: storage.tbw is not given, or nothing is written
-  // Tokens per step from which the device, and nothing else, is the limit; none: it cannot be, or always is.
+  // Tokens per step from which the device, and nothing else, is the limit; none: it always is. Infinity: it never is, as with every
+  // token block inputs on the host take a link or DRAM longer than the device.
   std::optional<double> device_limit_tokens() const;
   // Steps that a crash loses at most, the one at work counted; none: the whole run, whose length is not known.
   std::optional<double> steps_at_risk() const;

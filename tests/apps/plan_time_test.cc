@@ -76,5 +76,26 @@ TEST_F(PlanTimeTest, ACrashCostsStepsAndTime) {
   EXPECT_THAT(plan("config.json", {"steps=100", "storage.durable=none"}).out, HasSubstr("loses 100 steps at most (the whole run), about "));
 }
 
+// With as many tokens as the plan says, the device and what bound before take the same time. Block inputs on the host grow along.
+TEST_F(PlanTimeTest, TheDeviceIsTheLimitFromSoManyTokensOn) {
+  const auto planned = [&](const char* boundaries, uint64_t accumulation, const Words& more = {}) {
+    Words set{"model.sizes=\"Llama-3.2-1B\"", "data.sequence_length=1024", "memory.host=40GiB", "memory.gpu=40GiB", "storage.durable=none",
+              "execution.overlap=forward", "execution.keep_graphs=0", "execution.keep_weights=0", "memory.pinned=0",
+              "execution.device_slots=2", "execution.pools.state=32", std::string("execution.boundaries=") + boundaries, "gradient_accumulation_steps=" + std::to_string(accumulation)};
+    set.insert(set.end(), more.begin(), more.end());
+    return plan_json("big.json", set);
+  };
+  for (const char* boundaries : {"gpu", "host"}) {
+    const json p = planned(boundaries, 1, {"machine.links.h2d=1.5GB/s"});
+    const double accumulation = std::round(p.at("device_limit_tokens").get<double>() / 1024);
+    const json bounds = planned(boundaries, static_cast<uint64_t>(accumulation), {"machine.links.h2d=1.5GB/s"}).at("bounds");
+    double most = 0;
+    for (const auto& [resource, seconds] : bounds.items())
+      if (resource != "compute" && resource != "cores") most = std::max(most, seconds.get<double>());
+    EXPECT_NEAR(bounds.at("compute").get<double>() / most, 1, .5 / accumulation + 1e-3) << boundaries;
+  }
+  EXPECT_TRUE(planned("host", 1, {"machine.links.h2d=10MB/s"}).at("device_limit_tokens").is_null());
+}
+
 }  // namespace
 }  // namespace sluice::apps
