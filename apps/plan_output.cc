@@ -100,12 +100,18 @@ std::string pauses_text(const PlannedRun& run) {
   return text;
 }
 
+std::string first_step_text(const FirstStep& f) {
+  const auto took = [](double seconds) { return base::format_duration(seconds); };
+  return fmt::format("after {}, by the disk's rates: reading the model {}, making the store {}, loading from it what stays in memory {}, the step {}; "
+                     "after {} when resumed",
+                     took(f.fresh()), took(f.read_model), took(f.make_store), took(f.load_memory), took(f.step), took(f.resumed()));
+}
+
 std::string length_text(const PlannedRun& run) {
-  std::string text = fmt::format("first step after {}", base::format_duration(run.first_step_seconds()));
-  if (run.epoch_hours)
-    text += fmt::format("; an epoch takes {}", base::format_duration(*run.epoch_hours * 3600));
+  std::string text;
+  if (run.epoch_hours) text = fmt::format("an epoch takes {}", base::format_duration(*run.epoch_hours * 3600));
   if (run.run_hours)
-    text += fmt::format("; {:.0f} steps take {}", *run.steps, base::format_duration(*run.run_hours * 3600));
+    text += fmt::format("{}{:.0f} steps take {}", text.empty() ? "" : "; ", *run.steps, base::format_duration(*run.run_hours * 3600));
   return text;
 }
 
@@ -191,7 +197,8 @@ std::string plan_text(const PlannedRun& run) {
     text += row("device limit", std::isfinite(*tokens) ? fmt::format("from {} tokens per step on, the device is the limit", count(*tokens))
                                                        : "the device is never the limit: copies of block inputs (execution.boundaries \"host\") "
                                                          "take longer than it computes, however many tokens a step has");
-  text += row("time", length_text(run));
+  text += row("first step", first_step_text(run.first_step()));
+  if (run.epoch_hours || run.run_hours) text += row("time", length_text(run));
   text += row("a crash", crash_text(run));
   if (run.plan.simulated)
     text +=
@@ -233,7 +240,10 @@ Json plan_json(const PlannedRun& run) {
   document["drive"] = {{"written_per_day", run.written_per_day()},
                        {"days_of_life", known(run.days_of_drive())}};
   document["device_limit_tokens"] = known(run.device_limit_tokens());  // infinity is written as null
-  document["first_step_seconds"] = run.first_step_seconds();
+  const FirstStep first = run.first_step();
+  document["first_step_seconds"] = first.fresh();
+  document["first_step"] = {{"read_model", first.read_model}, {"make_store", first.make_store}, {"load_memory", first.load_memory},
+                            {"step", first.step},             {"resumed", first.resumed()}};
   document["epoch_hours"] = known(run.epoch_hours);
   document["run_hours"] = known(run.run_hours);
   const std::optional<double> at_risk = run.steps_at_risk();

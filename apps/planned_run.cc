@@ -179,10 +179,17 @@ std::optional<double> PlannedRun::hidden_communication() const {
   return std::clamp(1 - plan.simulation.exposed / busy, 0.0, 1.0);
 }
 
-double PlannedRun::first_step_seconds() const {
-  const uint64_t weights = plan.layout->parameters() * offload::weight_bytes(plan.layout->schema());
-  const auto over = [&](double rate) { return rate > 0 ? static_cast<double>(weights) / rate : 0; };
-  return over(machine.disk_read) + over(machine.disk_write) + plan.simulation.first_seconds;
+// m and v of a new store are holes.
+FirstStep PlannedRun::first_step() const {
+  const offload::Schema schema = plan.layout->schema();
+  uint64_t trainable = 0;
+  for (const offload::BlockPlace& block : plan.layout->blocks()) trainable += block.trainable;
+  const auto ranks = static_cast<double>(plan.layout->world());
+  const double weights = static_cast<double>(plan.layout->parameters() * offload::weight_bytes(schema)) / ranks,
+               master = static_cast<double>(trainable * offload::master_bytes(schema)) / ranks;
+  const auto over = [](double bytes, double rate) { return rate > 0 ? bytes / rate : 0; };
+  return {over(weights, machine.disk_read), over(weights + master, machine.disk_write), over(static_cast<double>(plan.load_bytes), machine.disk_read),
+          plan.simulation.first_seconds};
 }
 
 engine::HfConfig model_of(const configs::RunConfig& config) {

@@ -13,6 +13,16 @@
 
 namespace sluice::apps {
 
+// Seconds until a step is done, as the disk's rates have it. A resumed run begins with load_memory; opening a store, and starting the
+// program, are not known.
+struct FirstStep {
+  double read_model = 0, make_store = 0;
+  double load_memory = 0;  // what has its home in RAM or on the device, from the store
+  double step = 0;         // with empty pools
+  double resumed() const { return load_memory + step; }
+  double fresh() const { return read_model + make_store + resumed(); }
+};
+
 struct PlannedRun {
   configs::RunConfig config;  // resolved
   std::string model;          // path, or name of the sizes
@@ -40,8 +50,7 @@ struct PlannedRun {
   std::optional<double> steps_at_risk() const;
   // Share of the time of collectives in which the device computes; none: one rank.
   std::optional<double> hidden_communication() const;
-  // Reads the model, writes the first slot, and runs a first step.
-  double first_step_seconds() const;
+  FirstStep first_step() const;
 
   // Of a commit of the state in memory, and of an evaluation; how many of them there are for each step.
   Pauses pauses;

@@ -98,6 +98,7 @@ RunPlan plan_run(const RunPlanOptions& o) {
                scale));
   run.memory = memory_rows(o, options, shape, scale > 1);
   run.commit_bytes = commit_bytes(shape, o.trainer.store.durable);
+  run.load_bytes = load_bytes(shape);
   if (o.memory_only) return run;
 
   check_plan(run.plan);

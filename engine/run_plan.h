@@ -34,6 +34,7 @@ struct RunPlan {
   offload::Simulation simulation;              // empty with memory_only
   std::optional<offload::Simulation> evaluation;  // a period is as many rows as a step's, forward only
   uint64_t commit_bytes = 0;                   // that a commit of the state in memory writes
+  uint64_t load_bytes = 0;                     // that are read into memory before the first step
 
   const offload::Layout& planned_layout() const { return simulated ? *simulated : *layout; }
 };

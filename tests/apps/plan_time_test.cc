@@ -97,5 +97,24 @@ TEST_F(PlanTimeTest, TheDeviceIsTheLimitFromSoManyTokensOn) {
   EXPECT_TRUE(planned("host", 1, {"machine.links.h2d=10MB/s"}).at("device_limit_tokens").is_null());
 }
 
+// What lives in RAM comes from the store first.
+TEST_F(PlanTimeTest, TheFirstStepWaitsForWhatStaysInMemory) {
+  const auto planned = [&](const char* tier) {
+    return plan_json("config.json", {std::string("zero_optimization.offload_param.device=") + tier,
+                                     std::string("zero_optimization.offload_optimizer.device=") + tier, "memory.pinned=0", "machine.links.disk_read=1MB/s"});
+  };
+  const json ram = planned("cpu"), disk = planned("nvme");
+  const double parameters = ram.at("parameters");
+  EXPECT_EQ(disk.at("first_step").at("load_memory"), 0);
+  EXPECT_NEAR(ram.at("first_step").at("load_memory").get<double>(), 12 * parameters / 1e6, .2 * 12 * parameters / 1e6);
+  for (const json& p : {ram, disk}) {
+    const json& f = p.at("first_step");
+    const double before = f.at("read_model").get<double>() + f.at("make_store").get<double>();
+    EXPECT_NEAR(p.at("first_step_seconds").get<double>(), before + f.at("resumed").get<double>(), 1e-9);
+    EXPECT_NEAR(f.at("resumed").get<double>(), f.at("load_memory").get<double>() + f.at("step").get<double>(), 1e-9);
+  }
+  EXPECT_THAT(plan("config.json").out, HasSubstr("loading from it what stays in memory"));
+}
+
 }  // namespace
 }  // namespace sluice::apps
