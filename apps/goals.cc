@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "apps/amounts.h"
 #include "base/statistics.h"
-#include "base/units.h"
 
 namespace sluice::apps {
 namespace {
@@ -16,7 +16,7 @@ constexpr size_t kSettled = 4;    // steps before a forecast is taken seriously
 std::string amount(const std::string& key, double value) {
   if (key == "goals.max_hours") return fmt::format("{:.4g} h", value);
   if (key == "goals.step_seconds") return fmt::format("{:.4g} s", value);
-  if (key == "goals.disk_written") return base::format_bytes(static_cast<uint64_t>(value));
+  if (key == "goals.disk_written") return decimal_bytes(value);
   return fmt::format("{:.4g}", value);
 }
 

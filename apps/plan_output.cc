@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "apps/amounts.h"
 #include "apps/memory_report.h"
+#include "apps/run_memory.h"
 #include "base/units.h"
 
 namespace sluice::apps {
@@ -15,12 +17,6 @@ using offload::Lane;
 using offload::Simulation;
 
 namespace {
-
-// "6.50 GB", decimal as drives and links are.
-std::string amount(double bytes) {
-  if (bytes >= 1e12) return fmt::format("{:.2f} TB", bytes / 1e12);
-  return bytes >= 1e9 ? fmt::format("{:.2f} GB", bytes / 1e9) : fmt::format("{:.1f} MB", bytes / 1e6);
-}
 
 std::string count(double number) {
   if (number >= 1e9) return fmt::format("{:.3g}G", number / 1e9);
@@ -75,11 +71,11 @@ std::string row(const char* name, const std::string& text) {
 
 std::string drive_text(const PlannedRun& run) {
   if (run.disk_written() == 0) return "nothing is written during a step";
-  std::string text = fmt::format("{} written a step{}, {} a day", amount(run.disk_written()),
-                                 run.commits_per_step > 0 ? " with its share of the commits" : "", amount(run.written_per_day()));
+  std::string text = fmt::format("{} written a step{}, {} a day", decimal_bytes(run.disk_written()),
+                                 run.commits_per_step > 0 ? " with its share of the commits" : "", decimal_bytes(run.written_per_day()));
   if (const auto days = run.days_of_drive())
     return text + fmt::format("; rated {}: {} days of drive life",
-                              amount(static_cast<double>(*run.config.storage.tbw)), count(*days));
+                              decimal_bytes(static_cast<double>(*run.config.storage.tbw)), count(*days));
   return text + "; storage.tbw would say how long the drives last";
 }
 
@@ -94,7 +90,7 @@ std::string pauses_text(const PlannedRun& run) {
   std::string text;
   if (run.pauses.commit_seconds > 0)
     text = row("commits", fmt::format("of the state in memory, {}: {} written and {} each", how_often(run, run.commits_per_step),
-                                      amount(run.pauses.commit_bytes), base::format_duration(run.pauses.commit_seconds)));
+                                      decimal_bytes(run.pauses.commit_bytes), base::format_duration(run.pauses.commit_seconds)));
   if (run.evaluations_per_step > 0)
     text += row("evaluations", fmt::format("{}: {} each", how_often(run, run.evaluations_per_step), base::format_duration(run.pauses.eval_seconds)));
   return text;
@@ -137,7 +133,7 @@ Json memory_json(const PlannedRun& run, const char* place) {
   Json rows = Json::array();
   for (const auto& r : run.memory.rows)
     if (r.place == place)
-      rows.push_back({{"purpose", r.purpose}, {"bytes", r.bytes}, {"estimated", r.estimated}});
+      rows.push_back({{"purpose", r.purpose}, {"bytes", r.bytes}, {"known", how_known(r)}});
   const uint64_t have = run.have(place);
   return {{"need", run.need(place)}, {"have", have == 0 ? Json(nullptr) : Json(have)}, {"rows", rows}};
 }
@@ -164,7 +160,7 @@ Json simulation_json(const PlannedRun& run) {
 std::string ranks_text(const PlannedRun& run) {
   const Simulation& s = run.plan.simulation;
   return fmt::format("{}, stage {}; {} received by each a step, {} of communication, {:.0f} % of it behind computation", run.config.run.world,
-                     run.config.zero_optimization.stage, amount(static_cast<double>(s.bytes[static_cast<size_t>(Lane::comm)])),
+                     run.config.zero_optimization.stage, decimal_bytes(static_cast<double>(s.bytes[static_cast<size_t>(Lane::comm)])),
                      base::format_duration(s.busy[static_cast<size_t>(Lane::comm)]), 100 * run.hidden_communication().value_or(1));
 }
 
@@ -177,7 +173,7 @@ std::string bottleneck(const PlannedRun& run) {
 
 std::string plan_text(const PlannedRun& run) {
   const Simulation& s = run.plan.simulation;
-  const auto copied = [&](Lane l) { return amount(static_cast<double>(s.bytes[static_cast<size_t>(l)])); };
+  const auto copied = [&](Lane l) { return decimal_bytes(static_cast<double>(s.bytes[static_cast<size_t>(l)])); };
   std::string text = fmt::format("{} on {}{}\n{}\n\n", run.model, run.machine.name,
                                  run.machine.assumed ? " (assumed rates)" : "",
                                  memory_report(run.config, *run.plan.layout, run.memory));
@@ -187,8 +183,8 @@ std::string plan_text(const PlannedRun& run) {
   text += row("busy", busy_text(s));
   text += row("stall", stall_text(s));
   text += row("bytes per step", fmt::format("disk {} read, {} written; copies {} in, {} out",
-                                            amount(static_cast<double>(run.disk_read())),
-                                            amount(run.disk_written()),
+                                            decimal_bytes(static_cast<double>(run.disk_read())),
+                                            decimal_bytes(run.disk_written()),
                                             copied(Lane::h2d), copied(Lane::d2h)));
   if (run.config.run.world > 1) text += row("ranks", ranks_text(run));
   text += pauses_text(run);

@@ -56,6 +56,7 @@ TEST(GoalWatch, AFinishedRunIsMeasured) {
   for (const Goal& goal : watch.forecast()) lines += goal_line(goal) + "\n";
   EXPECT_THAT(lines, HasSubstr("goals.step_seconds MISSED: 50 s, limit 40 s"));
   EXPECT_THAT(lines, HasSubstr("goals.eval_loss met: 1.5, limit 2"));
+  EXPECT_THAT(lines, HasSubstr("goals.disk_written MISSED: 1.5 kB, limit 1.0 kB"));
 }
 
 TEST(GoalWatch, AMissIsToldOnceAndAgainAfterItWasMet) {

@@ -4,12 +4,14 @@
 #include <sys/resource.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "tests/apps/plan_fixture.h"
 
 namespace sluice::apps {
 namespace {
 
+using testing::ContainsRegex;
 using testing::HasSubstr;
 
 class PlanTest : public PlanFixture {};
@@ -148,6 +150,19 @@ TEST_F(PlanTest, ATrillionParametersPlanWithoutOverflow) {
   EXPECT_GT(p.at("step_seconds").get<double>(), 4000);
 }
 
+// Every row of memory says how it is known, in the table and in JSON.
+TEST_F(PlanTest, MemorySaysHowItIsKnown) {
+  std::set<std::string> words;
+  const json p = plan_json("config.json");
+  for (const json& place : p.at("memory"))
+    for (const json& row : place.at("rows")) words.insert(row.at("known"));
+  EXPECT_EQ(words, (std::set<std::string>{"estimated", "exact"}));
+  const std::string text = plan("config.json").out;
+  EXPECT_THAT(text, ContainsRegex("gpu    temporaries .* estimated\n"));
+  EXPECT_THAT(text, ContainsRegex("disk   slots .* exact\n"));
+  EXPECT_THAT(text, HasSubstr("\nexact: follows from the plan; measured: "));
+}
+
 TEST_F(PlanTest, WhatDoesNotFitNamesASettingThatDoes) {
   const ProgramResult r =
       plan("big.json", {"memory.gpu=64GiB"});  // all wire gradients stay on the host: 141 GB
@@ -192,6 +207,7 @@ TEST_F(PlanTest, GoalsAreMetOrMissed) {
   r = plan("config.json", {"goals.disk_written=1MB"});
   EXPECT_EQ(r.status, 10);
   EXPECT_THAT(r.out, HasSubstr("goals.disk_written MISSED"));
+  EXPECT_THAT(r.out, HasSubstr(", limit 1.0 MB"));
   r = plan("config.json", {"goals.eval_loss=2"});
   EXPECT_EQ(r.status, 0);
   EXPECT_THAT(r.out, HasSubstr("only training can tell"));
