@@ -83,7 +83,7 @@ void add_plan(CLI::App& app, Context& context) {
       ->allow_extra_args(false);
   command
       ->add_option("--trace", options->trace,
-                   "Write a Chrome trace of two simulated steps, as train --trace writes them")
+                   "Write a Chrome trace of all that is at work during two simulated steps, as train --trace writes them")
       ->type_name("FILE");
   command->footer(
       "Exit codes: 5, 6, 7 when memory or disk do not suffice (with the setting that would fit), 10 when a "

@@ -260,10 +260,14 @@ TEST_F(PlanTest, WritesATrace) {
   const ProgramResult r = plan("config.json", {}, {"--machine", "rtx4090-64g", "--trace", "trace.json"});
   EXPECT_EQ(r.status, 0) << r.err;
   const json trace = json::parse(read_all(at("trace.json")));
-  int updates = 0;
-  for (const json& event : trace.at("traceEvents"))
-    updates += event.at("ph") == "X" && event.at("name").get<std::string>().starts_with("Update ");
+  int updates = 0, commits = 0;
+  for (const json& event : trace.at("traceEvents")) {
+    if (event.at("ph") != "X") continue;
+    updates += event.at("name").get<std::string>().starts_with("Update ");
+    commits += event.at("name").get<std::string>().starts_with("Publish");
+  }
   EXPECT_GT(updates, 0);
+  EXPECT_GT(commits, 0);
 }
 
 // The table of a plan is the table of the run.
