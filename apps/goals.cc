@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "apps/amounts.h"
 #include "base/statistics.h"
-#include "base/units.h"
 
 namespace sluice::apps {
 namespace {
@@ -16,7 +16,7 @@ constexpr size_t kSettled = 4;    // steps before a forecast is taken seriously
 std::string amount(const std::string& key, double value) {
   if (key == "goals.max_hours") return fmt::format("{:.4g} h", value);
   if (key == "goals.step_seconds") return fmt::format("{:.4g} s", value);
-  if (key == "goals.disk_written") return base::format_bytes(static_cast<uint64_t>(value));
+  if (key == "goals.disk_written") return decimal_bytes(value);
   return fmt::format("{:.4g}", value);
 }
 
@@ -26,6 +26,11 @@ std::string beside_limit(const Goal& goal) {
 
 bool contains(const std::vector<std::string>& list, const std::string& item) {
   return std::find(list.begin(), list.end(), item) != list.end();
+}
+
+// A sum over what was done so often, with what is left of it: like the mean so far, or as expected where there is none yet.
+double whole(double sum, uint64_t times, double left, double expected) {
+  return sum + left * (times > 0 ? sum / static_cast<double>(times) : expected);
 }
 
 double value_or_zero(const StepFigures& step, const char* key) {
@@ -69,7 +74,8 @@ nlohmann::ordered_json goals_json(const std::vector<Goal>& goals, const char* na
 
 void GoalWatch::resume(const RunMetrics& before) {
   for (const StepFigures& s : before.steps) step(s.step, value_or_zero(s, "step_seconds"), value_or_zero(s, "bytes.disk_write"));
-  for (const EvalFigures& e : before.evaluations) evaluation(e.loss, e.seconds);
+  for (const EvalFigures& e : before.evaluations) evaluation(e.step, e.loss, e.seconds);
+  for (const CommitFigures& c : before.commits) commit(c.step, c.seconds, c.bytes);
 }
 
 void GoalWatch::step(uint64_t number, double seconds, double disk_written) {
@@ -79,25 +85,35 @@ void GoalWatch::step(uint64_t number, double seconds, double disk_written) {
   step_seconds_.push_back(seconds);
 }
 
-void GoalWatch::evaluation(double loss, double seconds) {
+void GoalWatch::evaluation(uint64_t step, double loss, double seconds) {
   ++evaluations_;
-  eval_seconds_ += seconds;
+  evaluated_ = step;
+  paused_.eval_seconds += seconds;
   eval_loss_ = loss;
 }
+
+void GoalWatch::commit(uint64_t step, double seconds, double bytes) {
+  ++commits_;
+  committed_ = step;
+  paused_.commit_seconds += seconds;
+  paused_.commit_bytes += bytes;
+}
+
+uint64_t GoalWatch::evaluations_left() const { return schedule_.evaluations_after(std::max(evaluated_, done_ - 1)); }
+uint64_t GoalWatch::commits_left() const { return schedule_.commits_after(std::max(committed_, done_ - 1)); }
 
 std::vector<Goal> GoalWatch::forecast() const {
   RunTotals run;
   run.eval_loss = eval_loss_;
   if (!step_seconds_.empty()) {
-    const bool over = done_ >= steps_;
+    const bool over = done_ >= schedule_.steps;
     const size_t recent = over ? step_seconds_.size() : std::min(kRecent, step_seconds_.size());
-    const double left = over ? 0 : static_cast<double>(steps_ - done_), each = static_cast<double>(step_seconds_.size());
+    const double left = over ? 0 : static_cast<double>(schedule_.steps - done_), each = static_cast<double>(step_seconds_.size());
     run.step_seconds = base::median({step_seconds_.end() - static_cast<std::ptrdiff_t>(recent), step_seconds_.end()});
-    double seconds = seconds_ + eval_seconds_ + left * *run.step_seconds;
-    if (eval_every_ != 0 && evaluations_ > 0 && !over)
-      seconds += static_cast<double>(steps_ / eval_every_ - done_ / eval_every_) * eval_seconds_ / static_cast<double>(evaluations_);
-    run.hours = seconds / 3600;
-    run.disk_written = written_ + left * written_ / each;
+    const double evaluations = static_cast<double>(evaluations_left()), commits = static_cast<double>(commits_left());
+    run.hours = (seconds_ + left * *run.step_seconds + whole(paused_.eval_seconds, evaluations_, evaluations, expected_.eval_seconds) +
+                 whole(paused_.commit_seconds, commits_, commits, expected_.commit_seconds)) / 3600;
+    run.disk_written = written_ + left * written_ / each + whole(paused_.commit_bytes, commits_, commits, expected_.commit_bytes);
   }
   return compare_goals(goals_, run, "no step is done yet", "nothing has been evaluated yet");
 }
@@ -111,7 +127,7 @@ std::string GoalWatch::forecast_text() const {
     // A loss that is still too high is no forecast.
     if (goal.missed())
       missed += fmt::format("{}{} {}: {}", missed.empty() ? "" : "; ", goal.key,
-                            goal.key == "goals.eval_loss" && done_ < steps_ ? "not reached yet" : "will be missed", beside_limit(goal));
+                            goal.key == "goals.eval_loss" && done_ < schedule_.steps ? "not reached yet" : "will be missed", beside_limit(goal));
   }
   if (!known) return "";
   return missed.empty() ? "goals met" : missed;

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/run_metrics.h"
+#include "apps/run_schedule.h"
 #include "configs/run_config.h"
 
 namespace sluice::apps {
@@ -20,9 +21,14 @@ struct Goal {
   bool missed() const { return value && *value > limit; }
 };
 
-// A whole run, as far as it is known. Hours: of steps and evaluations.
+// A whole run, as far as it is known. Hours: of steps, evaluations, and commits of the state in memory.
 struct RunTotals {
   std::optional<double> hours, step_seconds, disk_written, eval_loss;
+};
+
+// What each of them takes; 0: unknown.
+struct Pauses {
+  double eval_seconds = 0, commit_seconds = 0, commit_bytes = 0;
 };
 
 // One for each goal of the config. The notes say why there are no hours, and no evaluation loss.
@@ -36,13 +42,14 @@ nlohmann::ordered_json goals_json(const std::vector<Goal>& goals, const char* na
 // Compares the goals with a run at work. Steps of earlier starts of the run count. Not thread-safe.
 class GoalWatch {
  public:
-  // steps, eval_every: of the whole run; eval_every 0: no evaluations.
-  GoalWatch(const configs::GoalOptions& goals, uint64_t steps, uint64_t eval_every)
-      : goals_(goals), steps_(steps), eval_every_(eval_every) {}
+  GoalWatch(const configs::GoalOptions& goals, const RunSchedule& schedule) : goals_(goals), schedule_(schedule) {}
 
+  // Until the first one tells.
+  void expect(const Pauses& pauses) { expected_ = pauses; }
   void resume(const RunMetrics& before);
   void step(uint64_t number, double seconds, double disk_written);
-  void evaluation(double loss, double seconds);
+  void evaluation(uint64_t step, double loss, double seconds);
+  void commit(uint64_t step, double seconds, double bytes);
 
   // At the end of the run, if the rest of it goes as the last steps did. The evaluation loss is the newest one.
   std::vector<Goal> forecast() const;
@@ -52,10 +59,17 @@ class GoalWatch {
   std::vector<std::string> newly_missed();
 
  private:
+  // After the step that is done, and of that one what is still to come.
+  uint64_t evaluations_left() const;
+  uint64_t commits_left() const;
+
   const configs::GoalOptions goals_;
-  const uint64_t steps_, eval_every_;
-  uint64_t done_ = 0, evaluations_ = 0;
-  double seconds_ = 0, eval_seconds_ = 0, written_ = 0;
+  const RunSchedule schedule_;
+  Pauses expected_;
+  uint64_t done_ = 0, evaluated_ = 0, committed_ = 0;  // steps
+  uint64_t evaluations_ = 0, commits_ = 0;             // how many
+  double seconds_ = 0, written_ = 0;                   // of steps
+  Pauses paused_;                                      // sums
   std::optional<double> eval_loss_;
   std::vector<double> step_seconds_;     // of all steps
   std::vector<std::string> told_;        // keys of goals that are missed

@@ -9,6 +9,7 @@
 #include <map>
 #include <vector>
 
+#include "apps/run_memory.h"
 #include "apps/shadow_choice.h"
 #include "base/units.h"
 
@@ -16,8 +17,6 @@ namespace sluice::apps {
 namespace {
 
 using offload::Placement;
-
-const char* how_known(const engine::MemoryRow& row) { return row.measured ? "measured" : row.estimated ? "estimated" : ""; }
 
 std::string memory_table(const engine::MemoryReport& memory) {
   std::string text = fmt::format("{:<6} {:<24} {:>12} {:>12}\n", "place", "purpose", "need", "have");
@@ -34,7 +33,7 @@ std::string memory_table(const engine::MemoryReport& memory) {
                         base::format_bytes(total(memory.rows, place)),
                         have == 0 ? "?" : base::format_bytes(have));
   }
-  return text;
+  return text + "exact: follows from the plan; measured: counted on the device; estimated: by a formula, may be some percent off\n";
 }
 
 // A guess needs a spare of the old state.

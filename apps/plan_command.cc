@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
+#include "apps/amounts.h"
 #include "apps/command.h"
 #include "apps/largest_model.h"
 #include "apps/output_file.h"
@@ -55,8 +56,8 @@ int run_plan(const Options& options) {
   } else {
     fmt::print("{}{}", plan_text(run), chosen_text(open.choice.settings));
     if (largest)
-      fmt::print("{:<16} with these settings {} layers of this width fit: {:.3g} B parameters\n", "largest model", largest->layers,
-                 static_cast<double>(largest->parameters) / 1e9);
+      fmt::print("{:<16} with these settings {} layers of this width fit: {} parameters\n", "largest model", largest->layers,
+                 parameter_count(static_cast<double>(largest->parameters)));
   }
   if (!options.trace.empty()) {
     base::Trace trace;
@@ -82,7 +83,7 @@ void add_plan(CLI::App& app, Context& context) {
       ->allow_extra_args(false);
   command
       ->add_option("--trace", options->trace,
-                   "Write a Chrome trace of two simulated steps, as train --trace writes them")
+                   "Write a Chrome trace of all that is at work during two simulated steps, as train --trace writes them")
       ->type_name("FILE");
   command->footer(
       "Exit codes: 5, 6, 7 when memory or disk do not suffice (with the setting that would fit), 10 when a "

@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
+#include "apps/amounts.h"
 #include "apps/memory_report.h"
+#include "apps/run_memory.h"
 #include "base/units.h"
 
 namespace sluice::apps {
@@ -14,12 +17,6 @@ using offload::Lane;
 using offload::Simulation;
 
 namespace {
-
-// "6.50 GB", decimal as drives and links are.
-std::string amount(double bytes) {
-  if (bytes >= 1e12) return fmt::format("{:.2f} TB", bytes / 1e12);
-  return bytes >= 1e9 ? fmt::format("{:.2f} GB", bytes / 1e9) : fmt::format("{:.1f} MB", bytes / 1e6);
-}
 
 std::string count(double number) {
   if (number >= 1e9) return fmt::format("{:.3g}G", number / 1e9);
@@ -34,6 +31,15 @@ const char* title(Lane lane) {
                                    "commit"};
   static_assert(std::size(names) == offload::kLanes);
   return names[static_cast<size_t>(lane)];
+}
+
+// Commits keep no resource at work.
+std::string bound_text(const PlannedRun& run) {
+  const Simulation& s = run.plan.simulation;
+  const offload::Bound& most = s.bounds.at(0);
+  const bool commit = most.resource == offload::Resource::commit;
+  return fmt::format("{}: {} {} the step ({:.0f} %)", commit ? "waiting for commits to be durable" : bottleneck(run),
+                     base::format_duration(most.seconds), commit ? "of" : "of work in", 100 * most.seconds / s.step_seconds);
 }
 
 std::string busy_text(const Simulation& s) {
@@ -65,22 +71,51 @@ std::string row(const char* name, const std::string& text) {
 
 std::string drive_text(const PlannedRun& run) {
   if (run.disk_written() == 0) return "nothing is written during a step";
-  std::string text =
-      fmt::format("{} written a step, {} a day", amount(static_cast<double>(run.disk_written())),
-                  amount(run.written_per_day()));
+  std::string text = fmt::format("{} written a step{}, {} a day", decimal_bytes(run.disk_written()),
+                                 run.commits_per_step > 0 ? " with its share of the commits" : "", decimal_bytes(run.written_per_day()));
   if (const auto days = run.days_of_drive())
     return text + fmt::format("; rated {}: {} days of drive life",
-                              amount(static_cast<double>(*run.config.storage.tbw)), count(*days));
+                              decimal_bytes(static_cast<double>(*run.config.storage.tbw)), count(*days));
   return text + "; storage.tbw would say how long the drives last";
 }
 
-std::string length_text(const PlannedRun& run) {
-  std::string text = fmt::format("first step after {}", base::format_duration(run.first_step_seconds()));
-  if (run.epoch_hours)
-    text += fmt::format("; an epoch takes {}", base::format_duration(*run.epoch_hours * 3600));
-  if (run.run_hours)
-    text += fmt::format("; {:.0f} steps take {}", *run.steps, base::format_duration(*run.run_hours * 3600));
+// "every 100 steps", "at the end".
+std::string how_often(const PlannedRun& run, double per_step) {
+  if (run.steps && per_step * *run.steps < 1.5) return "once";
+  return per_step > 0 ? fmt::format("every {} steps", count(1 / per_step)) : "at the end";
+}
+
+// What training stands still for.
+std::string pauses_text(const PlannedRun& run) {
+  std::string text;
+  if (run.pauses.commit_seconds > 0)
+    text = row("commits", fmt::format("of the state in memory, {}: {} written and {} each", how_often(run, run.commits_per_step),
+                                      decimal_bytes(run.pauses.commit_bytes), base::format_duration(run.pauses.commit_seconds)));
+  if (run.evaluations_per_step > 0)
+    text += row("evaluations", fmt::format("{}: {} each", how_often(run, run.evaluations_per_step), base::format_duration(run.pauses.eval_seconds)));
   return text;
+}
+
+std::string first_step_text(const FirstStep& f) {
+  const auto took = [](double seconds) { return base::format_duration(seconds); };
+  return fmt::format("after {}, by the disk's rates: reading the model {}, making the store {}, loading from it what stays in memory {}, the step {}; "
+                     "after {} when resumed",
+                     took(f.fresh()), took(f.read_model), took(f.make_store), took(f.load_memory), took(f.step), took(f.resumed()));
+}
+
+std::string length_text(const PlannedRun& run) {
+  std::string text;
+  if (run.epoch_hours) text = fmt::format("an epoch takes {}", base::format_duration(*run.epoch_hours * 3600));
+  if (run.run_hours)
+    text += fmt::format("{}{:.0f} steps take {}", text.empty() ? "" : "; ", *run.steps, base::format_duration(*run.run_hours * 3600));
+  return text;
+}
+
+std::string crash_text(const PlannedRun& run) {
+  const std::optional<double> steps = run.steps_at_risk();
+  if (!steps) return "loses all that was trained so far";
+  return fmt::format("loses {} at most{}, about {}", *steps == 1 ? "1 step" : fmt::format("{:.0f} steps", *steps),
+                     run.steps == steps ? " (the whole run)" : "", base::format_duration(*steps * run.seconds_per_step()));
 }
 
 std::string goals_text(const PlannedRun& run) {
@@ -98,7 +133,7 @@ Json memory_json(const PlannedRun& run, const char* place) {
   Json rows = Json::array();
   for (const auto& r : run.memory.rows)
     if (r.place == place)
-      rows.push_back({{"purpose", r.purpose}, {"bytes", r.bytes}, {"estimated", r.estimated}});
+      rows.push_back({{"purpose", r.purpose}, {"bytes", r.bytes}, {"known", how_known(r)}});
   const uint64_t have = run.have(place);
   return {{"need", run.need(place)}, {"have", have == 0 ? Json(nullptr) : Json(have)}, {"rows", rows}};
 }
@@ -125,7 +160,7 @@ Json simulation_json(const PlannedRun& run) {
 std::string ranks_text(const PlannedRun& run) {
   const Simulation& s = run.plan.simulation;
   return fmt::format("{}, stage {}; {} received by each a step, {} of communication, {:.0f} % of it behind computation", run.config.run.world,
-                     run.config.zero_optimization.stage, amount(static_cast<double>(s.bytes[static_cast<size_t>(Lane::comm)])),
+                     run.config.zero_optimization.stage, decimal_bytes(static_cast<double>(s.bytes[static_cast<size_t>(Lane::comm)])),
                      base::format_duration(s.busy[static_cast<size_t>(Lane::comm)]), 100 * run.hidden_communication().value_or(1));
 }
 
@@ -138,28 +173,29 @@ std::string bottleneck(const PlannedRun& run) {
 
 std::string plan_text(const PlannedRun& run) {
   const Simulation& s = run.plan.simulation;
-  const auto copied = [&](Lane l) { return amount(static_cast<double>(s.bytes[static_cast<size_t>(l)])); };
+  const auto copied = [&](Lane l) { return decimal_bytes(static_cast<double>(s.bytes[static_cast<size_t>(l)])); };
   std::string text = fmt::format("{} on {}{}\n{}\n\n", run.model, run.machine.name,
                                  run.machine.assumed ? " (assumed rates)" : "",
                                  memory_report(run.config, *run.plan.layout, run.memory));
   text += row("step", fmt::format("{}, {} tokens, {:.1f} tokens/s", base::format_duration(s.step_seconds),
                                   count(run.tokens_per_step()), run.tokens_per_second()));
-  if (!s.bounds.empty())
-    text += row("bound by", fmt::format("{}: {} of work in the step ({:.0f} %)", bottleneck(run),
-                                        base::format_duration(s.bounds[0].seconds),
-                                        100 * s.bounds[0].seconds / s.step_seconds));
+  if (!s.bounds.empty()) text += row("bound by", bound_text(run));
   text += row("busy", busy_text(s));
   text += row("stall", stall_text(s));
   text += row("bytes per step", fmt::format("disk {} read, {} written; copies {} in, {} out",
-                                            amount(static_cast<double>(run.disk_read())),
-                                            amount(static_cast<double>(run.disk_written())),
+                                            decimal_bytes(static_cast<double>(run.disk_read())),
+                                            decimal_bytes(run.disk_written()),
                                             copied(Lane::h2d), copied(Lane::d2h)));
   if (run.config.run.world > 1) text += row("ranks", ranks_text(run));
+  text += pauses_text(run);
   text += row("drives", drive_text(run));
   if (const auto tokens = run.device_limit_tokens())
-    text += row("device limit",
-                fmt::format("from {} tokens per step on, the device is the limit", count(*tokens)));
-  text += row("time", length_text(run));
+    text += row("device limit", std::isfinite(*tokens) ? fmt::format("from {} tokens per step on, the device is the limit", count(*tokens))
+                                                       : "the device is never the limit: copies of block inputs (execution.boundaries \"host\") "
+                                                         "take longer than it computes, however many tokens a step has");
+  text += row("first step", first_step_text(run.first_step()));
+  if (run.epoch_hours || run.run_hours) text += row("time", length_text(run));
+  text += row("a crash", crash_text(run));
   if (run.plan.simulated)
     text +=
         row("note",
@@ -195,13 +231,20 @@ Json plan_json(const PlannedRun& run) {
   document.update(simulation_json(run));
   if (const auto hidden = run.hidden_communication())
     document["communication"] = {{"seconds", s.busy[static_cast<size_t>(Lane::comm)]}, {"hidden", *hidden}};
+  document["commits"] = {{"per_step", run.commits_per_step}, {"bytes", run.pauses.commit_bytes}, {"seconds", run.pauses.commit_seconds}};
+  document["evaluations"] = {{"per_step", run.evaluations_per_step}, {"seconds", run.pauses.eval_seconds}};
   document["drive"] = {{"written_per_day", run.written_per_day()},
                        {"days_of_life", known(run.days_of_drive())}};
-  document["device_limit_tokens"] = known(run.device_limit_tokens());
-  document["first_step_seconds"] = run.first_step_seconds();
+  document["device_limit_tokens"] = known(run.device_limit_tokens());  // infinity is written as null
+  const FirstStep first = run.first_step();
+  document["first_step_seconds"] = first.fresh();
+  document["first_step"] = {{"read_model", first.read_model}, {"make_store", first.make_store}, {"load_memory", first.load_memory},
+                            {"step", first.step},             {"resumed", first.resumed()}};
   document["epoch_hours"] = known(run.epoch_hours);
   document["run_hours"] = known(run.run_hours);
+  const std::optional<double> at_risk = run.steps_at_risk();
   document["crash_cost"] = crash_cost(run.config);
+  document["crash_loses"] = {{"steps", known(at_risk)}, {"seconds", at_risk ? Json(*at_risk * run.seconds_per_step()) : Json(nullptr)}};
   document["goals"] = goals_json(run.goals, "predicted");
   return document;
 }

@@ -78,7 +78,7 @@ std::string sweep_text(const std::vector<SweepRow>& rows) {
     text += fmt::format("{:>5} {:>10} {:>10.1f} {:>8} {:>10} {:>10} {:>10} {:>10}\n",
                         run.fits() ? "yes" : "no", base::format_duration(run.plan.simulation.step_seconds),
                         run.tokens_per_second(), bottleneck(run), need("gpu"), need("host"), need("disk"),
-                        base::format_bytes(run.disk_written()));
+                        base::format_bytes(static_cast<uint64_t>(run.disk_written())));
   }
   return text;
 }

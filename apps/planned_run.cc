@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "apps/machine_choice.h"
 #include "apps/memory_report.h"
@@ -24,8 +25,8 @@ uint64_t bytes(const offload::Simulation& s, Lane lane) {
   return s.bytes[static_cast<size_t>(lane)];
 }
 
-double seconds_of(const offload::Simulation& s, offload::Resource resource) {
-  for (const offload::Bound& bound : s.bounds)
+double seconds_of(const std::vector<offload::Bound>& bounds, offload::Resource resource) {
+  for (const offload::Bound& bound : bounds)
     if (bound.resource == resource) return bound.seconds;
   return 0;
 }
@@ -46,28 +47,61 @@ engine::RunPlanOptions run_plan_options(const configs::RunConfig& config, const 
 namespace {
 
 // Of the file's header; none: there is no file (yet).
-std::optional<uint64_t> train_tokens(const configs::RunConfig& config) {
-  if (config.data.train.empty() || !std::filesystem::exists(config.data.train)) return {};
-  return engine::count_tokens(config.data.train);
+std::optional<uint64_t> tokens_in(const std::filesystem::path& file) {
+  if (file.empty() || !std::filesystem::exists(file)) return {};
+  return engine::count_tokens(file);
+}
+
+bool evaluates(const configs::RunConfig& config) { return config.run.eval_every > 0 && tokens_in(config.data.eval); }
+
+// Pools are filled once.
+double evaluation_seconds(const PlannedRun& run) {
+  if (!run.plan.evaluation) return 0;
+  const double periods = std::ceil(static_cast<double>(*tokens_in(run.config.data.eval)) / run.tokens_per_step());
+  return run.plan.evaluation->first_seconds + (periods - 1) * run.plan.evaluation->step_seconds;
+}
+
+// Two flushes: of the data, and of the record.
+double commit_seconds(const PlannedRun& run) {
+  const double rate = run.machine.disk_write;
+  return (rate > 0 ? static_cast<double>(run.plan.commit_bytes) / rate : 0) + 2 * run.machine.flush;
+}
+
+// An open end has no last commit.
+void plan_pauses(PlannedRun& run) {
+  RunSchedule schedule = run_schedule(run.config);
+  const auto each = [&](uint64_t in_all, uint64_t every) {
+    return run.steps ? static_cast<double>(in_all) / *run.steps : every > 0 ? 1 / static_cast<double>(every) : 0;
+  };
+  if (run.steps) schedule.steps = static_cast<uint64_t>(*run.steps);
+  if (schedule.commits_memory) {
+    run.commits_per_step = each(schedule.commits_after(0), schedule.commit_every);
+    run.pauses.commit_seconds = commit_seconds(run);
+    run.pauses.commit_bytes = static_cast<double>(run.plan.commit_bytes);
+  }
+  if (!run.plan.evaluation) return;
+  run.evaluations_per_step = each(schedule.evaluations_after(0), schedule.eval_every);
+  run.pauses.eval_seconds = evaluation_seconds(run);
 }
 
 void plan_length(PlannedRun& run) {
   const configs::RunConfig& c = run.config;
-  const std::optional<uint64_t> tokens = train_tokens(c);
-  if (tokens) run.epoch_hours = static_cast<double>(*tokens) / run.tokens_per_second() / 3600;
+  const std::optional<uint64_t> tokens = tokens_in(c.data.train);
   if (c.steps) {
     run.steps = static_cast<double>(*c.steps);
   } else if (c.epochs && tokens) {
     run.steps = std::ceil(*c.epochs * static_cast<double>(*tokens) / run.tokens_per_step());
   }
-  if (run.steps) run.run_hours = *run.steps * run.plan.simulation.step_seconds / 3600;
+  plan_pauses(run);
+  if (tokens) run.epoch_hours = static_cast<double>(*tokens) / run.tokens_per_step() * run.seconds_per_step() / 3600;
+  if (run.steps) run.run_hours = *run.steps * run.seconds_per_step() / 3600;
 }
 
 void plan_goals(PlannedRun& run) {
   RunTotals totals;
   totals.hours = run.run_hours;
   totals.step_seconds = run.plan.simulation.step_seconds;
-  if (run.steps) totals.disk_written = *run.steps * static_cast<double>(run.disk_written());
+  if (run.steps) totals.disk_written = *run.steps * run.disk_written();
   run.goals = compare_goals(run.config.goals, totals, "give steps, or epochs and data.train", "only training can tell");
 }
 
@@ -91,12 +125,16 @@ double PlannedRun::tokens_per_step() const {
 uint64_t PlannedRun::disk_read() const {
   return bytes(plan.simulation, Lane::disk_weights) + bytes(plan.simulation, Lane::disk_state);
 }
-uint64_t PlannedRun::disk_written() const {
-  return bytes(plan.simulation, Lane::disk_write_weights) + bytes(plan.simulation, Lane::disk_write_state);
+double PlannedRun::disk_written() const {
+  return static_cast<double>(bytes(plan.simulation, Lane::disk_write_weights) + bytes(plan.simulation, Lane::disk_write_state)) +
+         commits_per_step * pauses.commit_bytes;
+}
+double PlannedRun::seconds_per_step() const {
+  return plan.simulation.step_seconds + commits_per_step * pauses.commit_seconds + evaluations_per_step * pauses.eval_seconds;
 }
 
 double PlannedRun::written_per_day() const {
-  return static_cast<double>(disk_written()) / plan.simulation.step_seconds * kDay;
+  return disk_written() / seconds_per_step() * kDay;
 }
 
 std::optional<double> PlannedRun::days_of_drive() const {
@@ -104,15 +142,35 @@ std::optional<double> PlannedRun::days_of_drive() const {
   return static_cast<double>(*config.storage.tbw) / written_per_day();
 }
 
-// Computation grows with the tokens of a step, nothing else does.
+// Computation grows with the tokens of a step, and so do copies of block inputs that wait on the host; nothing else does.
 std::optional<double> PlannedRun::device_limit_tokens() const {
-  const double compute = seconds_of(plan.simulation, offload::Resource::compute);
-  double other = 0;
-  for (const offload::Bound& b : plan.simulation.bounds)
-    if (b.resource != offload::Resource::compute && b.resource != offload::Resource::cores)
-      other = std::max(other, b.seconds);
-  if (compute <= 0 || other <= 0) return {};
-  return tokens_per_step() * other / compute;
+  using offload::Resource;
+  const double compute = seconds_of(plan.simulation.bounds, Resource::compute);
+  if (compute <= 0) return {};
+  offload::LaneAmounts boundaries{};
+  for (const offload::Op& op : plan.plan.ops)
+    if (op.kind == offload::OpKind::save_boundary || op.kind == offload::OpKind::load_boundary)
+      boundaries[static_cast<size_t>(op.lane)] += static_cast<double>(op.bytes);
+  const std::vector<offload::Bound> growing = offload::bounds(machine, boundaries);
+  double most = 0;
+  for (const offload::Bound& b : plan.simulation.bounds) {
+    if (b.resource == Resource::compute || b.resource == Resource::cores) continue;
+    const double grows = seconds_of(growing, b.resource);
+    if (grows >= compute) return std::numeric_limits<double>::infinity();
+    most = std::max(most, (b.seconds - grows) / (compute - grows));
+  }
+  if (most <= 0) return {};
+  return tokens_per_step() * most;
+}
+
+// With deferred updates a step is committed in the forward of the next one.
+std::optional<double> PlannedRun::steps_at_risk() const {
+  const offload::Placement overlap = *config.execution.overlap;
+  const offload::Durable durable = *config.storage.durable;
+  if (durable == offload::Durable::step) return overlap == offload::Placement::forward || overlap == offload::Placement::spread ? 2 : 1;
+  if (durable == offload::Durable::none || config.checkpoint.every == 0) return steps;
+  const auto every = static_cast<double>(config.checkpoint.every);
+  return steps ? std::min(*steps, every) : every;
 }
 
 std::optional<double> PlannedRun::hidden_communication() const {
@@ -121,10 +179,17 @@ std::optional<double> PlannedRun::hidden_communication() const {
   return std::clamp(1 - plan.simulation.exposed / busy, 0.0, 1.0);
 }
 
-double PlannedRun::first_step_seconds() const {
-  const uint64_t weights = plan.layout->parameters() * offload::weight_bytes(plan.layout->schema());
-  const auto over = [&](double rate) { return rate > 0 ? static_cast<double>(weights) / rate : 0; };
-  return over(machine.disk_read) + over(machine.disk_write) + plan.simulation.first_seconds;
+// m and v of a new store are holes.
+FirstStep PlannedRun::first_step() const {
+  const offload::Schema schema = plan.layout->schema();
+  uint64_t trainable = 0;
+  for (const offload::BlockPlace& block : plan.layout->blocks()) trainable += block.trainable;
+  const auto ranks = static_cast<double>(plan.layout->world());
+  const double weights = static_cast<double>(plan.layout->parameters() * offload::weight_bytes(schema)) / ranks,
+               master = static_cast<double>(trainable * offload::master_bytes(schema)) / ranks;
+  const auto over = [](double bytes, double rate) { return rate > 0 ? bytes / rate : 0; };
+  return {over(weights, machine.disk_read), over(weights + master, machine.disk_write), over(static_cast<double>(plan.load_bytes), machine.disk_read),
+          plan.simulation.first_seconds};
 }
 
 engine::HfConfig model_of(const configs::RunConfig& config) {
@@ -151,6 +216,7 @@ PlannedRun plan_config(configs::RunConfig config, const engine::HfConfig& model,
   engine::RunPlanOptions options = run_plan_options(run.config, model, run.machine);
   options.spans = request.spans;
   options.trainer.guess_limit = request.guess_limit;
+  options.evaluates = evaluates(run.config);
   run.plan = engine::plan_run(options);
   run.memory.rows = run.plan.memory;
   run.memory.disk_have = request.machine.empty() ? disk_available(run.config) : machine.disk_bytes;

@@ -13,6 +13,16 @@
 
 namespace sluice::apps {
 
+// Seconds until a step is done, as the disk's rates have it. A resumed run begins with load_memory; opening a store, and starting the
+// program, are not known.
+struct FirstStep {
+  double read_model = 0, make_store = 0;
+  double load_memory = 0;  // what has its home in RAM or on the device, from the store
+  double step = 0;         // with empty pools
+  double resumed() const { return load_memory + step; }
+  double fresh() const { return read_model + make_store + resumed(); }
+};
+
 struct PlannedRun {
   configs::RunConfig config;  // resolved
   std::string model;          // path, or name of the sizes
@@ -29,15 +39,22 @@ struct PlannedRun {
   double tokens_per_step() const;
   double tokens_per_second() const { return tokens_per_step() / plan.simulation.step_seconds; }
   uint64_t disk_read() const;  // bytes per step
-  uint64_t disk_written() const;
+  double disk_written() const;  // per step, commits of the state in memory spread over all steps
+  double seconds_per_step() const;  // with evaluations and commits
   double written_per_day() const;
   std::optional<double> days_of_drive() const;  // none: storage.tbw is not given, or nothing is written
-  // Tokens per step from which the device, and nothing else, is the limit; none: it cannot be, or always is.
+  // Tokens per step from which the device, and nothing else, is the limit; none: it always is. Infinity: it never is, as with every
+  // token block inputs on the host take a link or DRAM longer than the device.
   std::optional<double> device_limit_tokens() const;
+  // Steps that a crash loses at most, the one at work counted; none: the whole run, whose length is not known.
+  std::optional<double> steps_at_risk() const;
   // Share of the time of collectives in which the device computes; none: one rank.
   std::optional<double> hidden_communication() const;
-  // Reads the model, writes the first slot, and runs a first step.
-  double first_step_seconds() const;
+  FirstStep first_step() const;
+
+  // Of a commit of the state in memory, and of an evaluation; how many of them there are for each step.
+  Pauses pauses;
+  double commits_per_step = 0, evaluations_per_step = 0;
 
   std::optional<double> epoch_hours, run_hours;  // none: data.train, or the length of the run, is not known
   std::optional<double> steps;

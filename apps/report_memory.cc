@@ -16,7 +16,7 @@ uint64_t have(const engine::MemoryReport& memory, const std::string& place) {
 }
 
 std::string known(const engine::MemoryRow& row) {
-  return std::string(row.measured ? "measured" : row.estimated ? "estimated" : "") + (row.beside ? ", beside the total" : "");
+  return std::string(how_known(row)) + (row.beside ? ", beside the total" : "");
 }
 
 std::string table_row(const std::string& place, const std::string& purpose, const std::string& need, const std::string& there,

@@ -74,7 +74,7 @@ std::string figures(const RunRecord& run) {
 }
 
 std::string goals(const configs::RunConfig& config, const RunMetrics& metrics) {
-  GoalWatch watch(config.goals, config.steps.value_or(0), config.data.eval.empty() ? 0 : config.run.eval_every);
+  GoalWatch watch(config.goals, run_schedule(config));
   watch.resume(metrics);
   const std::vector<Goal> all = watch.forecast();
   if (all.empty()) return "";

@@ -122,8 +122,13 @@ void Figures::disk() {
   add("disk requests", fmt::format("depth {:.1f} and {:.1f}; 99 % within {:.0f} and {:.0f} ms (reads, writes); {:.0f} short, {:.0f} retried, {:.0f} failed",
                                    median("disk.read_depth"), median("disk.write_depth"), 1e3 * median("disk.read_p99"), 1e3 * median("disk.write_p99"),
                                    sum("disk.short"), sum("disk.retries"), sum("disk.failures")));
-  add("written to disk", fmt::format("{} in all, {} a token", format_bytes(static_cast<uint64_t>(sum("bytes.disk_write"))),
-                                     format_bytes(static_cast<uint64_t>(mean("disk.written_per_token")))));
+  double commits = 0;
+  for (const CommitFigures& c : run_.metrics.commits) commits += c.bytes;
+  const double written = sum("bytes.disk_write") + commits;
+  add("written to disk",
+      fmt::format("{} in all{}, {} a token", format_bytes(static_cast<uint64_t>(written)),
+                  commits > 0 ? fmt::format(", {} of it by commits of the state in memory", format_bytes(static_cast<uint64_t>(commits))) : "",
+                  format_bytes(static_cast<uint64_t>(written / std::max(1.0, sum("tokens"))))));
 }
 
 void Figures::memory() {
@@ -145,10 +150,11 @@ void Figures::memory() {
 }
 
 void Figures::commits() {
-  std::vector<double> commits;
-  for (const CommitFigures& c : run_.metrics.commits) commits.push_back(c.seconds);
+  std::vector<double> commits, bytes;
+  for (const CommitFigures& c : run_.metrics.commits) commits.push_back(c.seconds), bytes.push_back(c.bytes);
   if (!commits.empty()) {
-    add("commits", fmt::format("{}; training stood still for {:.3g} s each", commits.size(), base::median(commits)));
+    add("commits", fmt::format("{}; training stood still for {:.3g} s each, which wrote {}", commits.size(), base::median(commits),
+                               format_bytes(static_cast<uint64_t>(base::median(bytes)))));
   } else if (const double seconds = median("commit.seconds"); seconds > 0) {
     add("commits", fmt::format("every step; {:.3g} s from the last write until it is durable", seconds));
   }

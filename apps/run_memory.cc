@@ -6,6 +6,9 @@
 #include "base/error.h"
 
 namespace sluice::apps {
+
+const char* how_known(const engine::MemoryRow& row) { return row.measured ? "measured" : row.estimated ? "estimated" : "exact"; }
+
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -14,7 +17,7 @@ Json row_json(const engine::MemoryRow& row) {
   return {{"place", row.place},
           {"purpose", row.purpose},
           {"need", row.bytes},
-          {"known", row.measured ? "measured" : row.estimated ? "estimated" : "exact"},
+          {"known", how_known(row)},
           {"beside", row.beside}};
 }
 

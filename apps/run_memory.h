@@ -21,6 +21,9 @@ struct RunMemory {
   uint64_t need(const std::string& place) const;  // bytes; what is beside the budget is not counted
 };
 
+// "exact": follows from the plan; "measured": counted by a run on the device; "estimated": by a formula that may be some percent off.
+const char* how_known(const engine::MemoryRow& row);
+
 // Error(disk).
 void write_run_memory(const RunMemory& memory, const std::filesystem::path& file);
 // None: there is no such file. Error(data) for another content.

@@ -23,7 +23,7 @@ void add(const json& line, RunMetrics& metrics) {
   if (line.contains("event")) {
     metrics.events.push_back({step, line.at("event").get<std::string>(), line.at("text").get<std::string>()});
   } else if (line.contains("commit_seconds")) {
-    metrics.commits.push_back({step, line.at("commit_seconds").get<double>()});
+    metrics.commits.push_back({step, line.at("commit_seconds").get<double>(), line.value("commit_bytes", 0.0)});
   } else if (line.contains("eval_loss")) {
     metrics.evaluations.push_back({step, line.at("eval_loss").get<double>(), line.value("eval_seconds", 0.0)});
   } else {

@@ -25,6 +25,7 @@ struct StoredEvent {
 struct CommitFigures {  // of the state in memory; a step that is committed on its own has it in its line
   uint64_t step;
   double seconds;  // that training stood still
+  double bytes = 0;  // written
 };
 
 struct RunMetrics {

@@ -21,8 +21,9 @@ std::array<double, offload::kLanes> planned_busy(const std::optional<PlannedRun>
 RunRecorder::RunRecorder(const configs::RunConfig& config, const std::optional<PlannedRun>& planned)
     : config_(config),
       watch_(planned_busy(planned)),
-      goals_(config.goals, config.steps.value_or(0), config.data.eval.empty() ? 0 : config.run.eval_every) {
+      goals_(config.goals, run_schedule(config)) {
   if (!planned) return;
+  expected_ = planned->pauses;
   const offload::Machine& m = planned->machine;
   facts_.predicted = planned->plan.simulation.step_seconds;
   facts_.compute_rate = m.compute;
@@ -34,9 +35,7 @@ engine::TrainerEvents RunRecorder::events() {
   events.on_step = [this](const engine::StepReport& report) { step(report); };
   events.on_progress = [this](const std::string& what, uint64_t done, uint64_t total) { progress_.update(what, done, total); };
   events.on_eval = [this](uint64_t at, const engine::EvalResult& result) { evaluation(at, result); };
-  events.on_commit = [this](uint64_t at, double seconds) {
-    metrics_->append(nlohmann::ordered_json{{"step", at}, {"commit_seconds", seconds}}.dump());
-  };
+  events.on_commit = [this](const engine::CommitReport& report) { commit(report); };
   events.stop = &install_stop_signals();
   return events;
 }
@@ -46,6 +45,8 @@ void RunRecorder::open(const RunDir& run, const engine::Trainer& trainer) {
   facts_.planned = link_bytes(trainer.plan());
   facts_.flops = trainer.flops_per_step();
   facts_.now = trainer.counters();
+  expected_.commit_bytes = static_cast<double>(trainer.commit_bytes());
+  goals_.expect(expected_);
   if (std::filesystem::exists(run.metrics_file())) goals_.resume(read_metrics(run.metrics_file()));
   metrics_.emplace(run.metrics_file());
   last_ = Clock::now();
@@ -77,8 +78,14 @@ void RunRecorder::evaluation(uint64_t step, const engine::EvalResult& result) {
                                           {"eval_perplexity", result.perplexity()},
                                           {"eval_seconds", seconds}}
                        .dump());
-  goals_.evaluation(result.loss, seconds);
+  goals_.evaluation(step, result.loss, seconds);
   for (const RunEvent& event : watch_.evaluation(step, result.loss)) tell(event);
+}
+
+void RunRecorder::commit(const engine::CommitReport& report) {
+  metrics_->append(
+      nlohmann::ordered_json{{"step", report.step}, {"commit_seconds", report.seconds}, {"commit_bytes", report.bytes}}.dump());
+  goals_.commit(report.step, report.seconds, static_cast<double>(report.bytes));
 }
 
 void RunRecorder::tell(const RunEvent& event) {

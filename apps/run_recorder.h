@@ -34,11 +34,13 @@ class RunRecorder {
   using Clock = std::chrono::steady_clock;
   void step(const engine::StepReport& report);
   void evaluation(uint64_t step, const engine::EvalResult& result);
+  void commit(const engine::CommitReport& report);
   void tell(const RunEvent& event);
 
   const configs::RunConfig& config_;
   StepFacts facts_;  // what does not change from step to step, and the counters at the end of the last one
   std::optional<Ceilings> ceilings_;
+  Pauses expected_;
   const engine::Trainer* trainer_ = nullptr;
   std::optional<MetricsFile> metrics_;
   Progress progress_;

@@ -97,6 +97,8 @@ RunPlan plan_run(const RunPlanOptions& o) {
       unscaled(shared_rings(run.planned_layout(), options, run.plan, o.trainer.guess_limit.has_value()),
                scale));
   run.memory = memory_rows(o, options, shape, scale > 1);
+  run.commit_bytes = commit_bytes(shape, o.trainer.store.durable);
+  run.load_bytes = load_bytes(shape);
   if (o.memory_only) return run;
 
   check_plan(run.plan);
@@ -104,6 +106,10 @@ RunPlan plan_run(const RunPlanOptions& o) {
                         options.keep_graphs};
   run.simulation =
       simulate(run.plan, o.machine, [&](const offload::Op& op) { return flops.of(op); }, {.spans = o.spans});
+  if (o.evaluates)
+    run.evaluation = simulate(build_eval_plan(run.planned_layout(), options), o.machine, [&](const offload::Op& op) {
+      return op.kind == offload::OpKind::loss ? flops.loss(/*training=*/false) : flops.of(op);
+    });
   return run;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "engine/hf_config.h"
 #include "engine/run_shape.h"
@@ -20,6 +21,7 @@ struct RunPlanOptions {
   bool gpu = false;          // a real one, whose context takes memory beside the budget
   bool spans = false;        // keep the simulated operations for a trace
   bool memory_only = false;  // no simulation
+  bool evaluates = false;    // simulate an evaluation, too
   // Larger plans are simulated with coarser tiles, so that any model is planned in a moment.
   uint32_t most_tiles = 6'000;
 };
@@ -30,6 +32,9 @@ struct RunPlan {
   offload::Plan plan;                          // of the step, over the simulated layout
   std::vector<MemoryRow> memory;               // gpu, host and disk
   offload::Simulation simulation;              // empty with memory_only
+  std::optional<offload::Simulation> evaluation;  // a period is as many rows as a step's, forward only
+  uint64_t commit_bytes = 0;                   // that a commit of the state in memory writes
+  uint64_t load_bytes = 0;                     // that are read into memory before the first step
 
   const offload::Layout& planned_layout() const { return simulated ? *simulated : *layout; }
 };

@@ -66,6 +66,31 @@ std::array<uint32_t, offload::kRings> ring_sizes(const std::vector<const offload
   return sizes;
 }
 
+uint64_t commit_bytes(const StepShape& shape, Durable durable) {
+  if (durable == Durable::step) return 0;
+  const offload::Layout& layout = shape.layout();
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < layout.tiles().size(); ++i) {
+    const offload::Tile& tile = layout.tiles()[i];
+    if (!tile.trainable || !shape.in_own_store(i)) continue;
+    if (shape.has_weights_home(i)) bytes += layout.weights_extent_bytes(tile);
+    if (shape.has_state_home(i)) bytes += layout.state_extent_bytes(tile);
+  }
+  return bytes;
+}
+
+uint64_t load_bytes(const StepShape& shape) {
+  const offload::Layout& layout = shape.layout();
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < layout.tiles().size(); ++i) {
+    const offload::Tile& tile = layout.tiles()[i];
+    if (!shape.in_own_store(i)) continue;
+    if (shape.resident(tile.block) || shape.has_weights_home(i)) bytes += layout.weights_extent_bytes(tile);
+    if (shape.has_state_home(i)) bytes += layout.state_extent_bytes(tile);
+  }
+  return bytes;
+}
+
 uint64_t disk_need(const offload::Layout& layout, Durable durable) {
   const offload::StoreGeometry geometry(layout);
   const uint64_t slots = durable == Durable::none ? 1 : 2;

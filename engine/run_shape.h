@@ -22,6 +22,12 @@ uint64_t comm_staging(const TrainerOptions& options, const offload::Layout& layo
 // The largest of plans that share their buffers.
 std::array<uint32_t, offload::kRings> ring_sizes(const std::vector<const offload::Plan*>& plans);
 
+// Bytes that a commit of the state in memory writes for this rank; 0 where every step commits.
+uint64_t commit_bytes(const StepShape& shape, offload::Durable durable);
+
+// Bytes of this rank's store that have their home in memory: read before the first step.
+uint64_t load_bytes(const StepShape& shape);
+
 // Bytes of storage, of all ranks: all slots of all trainable extents, and the frozen base.
 uint64_t disk_need(const offload::Layout& layout, offload::Durable durable);
 

@@ -228,13 +228,16 @@ RunOutcome Trainer::Impl::run(base::Trace* trace) {
 void Trainer::Impl::commit_memory(const offload::StepMeta& meta) {
   if (meta.step == committed_step) return;
   const auto begin = std::chrono::steady_clock::now();
+  const uint64_t written = runtime.queue->stats().bytes_written;
   if (handlers->changed()) {
     write_memory(meta);
   } else if (options.store.durable == Durable::checkpoint) {  // the slot that is not published holds no step
     store->commit_unchanged(meta);
   }
   committed_step = meta.step;
-  if (events.on_commit) events.on_commit(meta.step, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  if (events.on_commit)
+    events.on_commit({meta.step, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(),
+                      runtime.queue->stats().bytes_written - written});
 }
 
 void Trainer::Impl::write_memory(const offload::StepMeta& meta) {
@@ -299,6 +302,8 @@ double Trainer::flops_per_step() const {
   for (const offload::Op& op : plan().ops) sum += flops.of(op);
   return sum;
 }
+
+uint64_t Trainer::commit_bytes() const { return engine::commit_bytes(impl_->shape, impl_->options.store.durable); }
 
 void Trainer::create() {
   offload::StoreOptions store = impl_->options.store;

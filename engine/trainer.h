@@ -61,13 +61,19 @@ struct StepReport {
   offload::ExecutorStats stats;
 };
 
+// A commit of the state in memory (durable: checkpoint and none).
+struct CommitReport {
+  uint64_t step = 0;
+  double seconds = 0;  // that training stood still
+  uint64_t bytes = 0;  // written to the slot; 0: no step since the last commit has changed a weight
+};
+
 // All calls come from the trainer's thread, but on_step from any. Each may be empty.
 struct TrainerEvents {
   std::function<void(const StepReport&)> on_step;
   std::function<void(const std::string& what, uint64_t done, uint64_t total)> on_progress;
   std::function<void(uint64_t step, const EvalResult&)> on_eval;
-  // The state in memory was committed while training stood still for so many seconds (durable: checkpoint and none).
-  std::function<void(uint64_t step, double seconds)> on_commit;
+  std::function<void(const CommitReport&)> on_commit;
   const std::atomic<bool>* stop = nullptr;  // set by a signal: finish the step, commit, return
 };
 
@@ -104,6 +110,7 @@ class Trainer {
   RunCounters counters() const;            // from any thread
   // Floating-point operations that the model's step is made of (engine/flops.h), what is computed again not counted.
   double flops_per_step() const;
+  uint64_t commit_bytes() const;  // of a CommitReport to come
 
   uint64_t step() const;  // committed, of the open store
   // Creates the store from the model folder, or opens the existing one, and loads what has its home in memory.

@@ -73,7 +73,7 @@ double disk_seconds(const Machine& m, double read, double written) {
 }  // namespace
 
 const char* to_string(Resource resource) {
-  constexpr const char* names[] = {"disk", "h2d", "d2h", "net", "dram", "update", "compute", "cores"};
+  constexpr const char* names[] = {"disk", "h2d", "d2h", "net", "dram", "update", "compute", "cores", "commit"};
   return names[static_cast<size_t>(resource)];
 }
 
@@ -158,7 +158,8 @@ std::vector<Bound> bounds(const Machine& m, const LaneAmounts& work) {
                          {Resource::dram, seconds(read + written + sum(kCopies) + update, m.dram)},
                          {Resource::update, seconds(update, adam_bytes(m))},
                          {Resource::compute, seconds(work[lane(Lane::compute)], m.compute)},
-                         {Resource::cores, cores}};
+                         {Resource::cores, cores},
+                         {Resource::commit, work[lane(Lane::commit)]}};
   std::erase_if(all, [](const Bound& b) { return b.seconds <= 0; });
   std::stable_sort(all.begin(), all.end(),
                    [](const Bound& a, const Bound& b) { return a.seconds > b.seconds; });

@@ -10,12 +10,12 @@
 
 namespace sluice::offload {
 
-enum class Resource : uint8_t { disk, h2d, d2h, net, dram, update, compute, cores };
-inline constexpr size_t kResources = 8;
+enum class Resource : uint8_t { disk, h2d, d2h, net, dram, update, compute, cores, commit };
+inline constexpr size_t kResources = 9;
 const char* to_string(Resource resource);
 
 using LaneCounts = std::array<uint32_t, kLanes>;  // operations at work
-using LaneAmounts = std::array<double, kLanes>;   // bytes; compute: FLOP. Commit is not a fluid and stays 0
+using LaneAmounts = std::array<double, kLanes>;   // bytes; compute: FLOP; commit: seconds, which nothing else changes
 
 // Not thread-safe: remembers what it has computed.
 class FluidRates {

@@ -50,7 +50,9 @@ std::vector<double> work_of(const Plan& plan, const Machine& m, const FlopsOf& f
   work.reserve(plan.ops.size());
   for (const Op& op : plan.ops) {
     const bool faster = op.on_device && op.lane == Lane::update;
-    work.push_back(op.lane == Lane::compute ? flops(op) : static_cast<double>(op.bytes) * (faster ? on_device : 1));
+    work.push_back(op.lane == Lane::compute  ? flops(op)
+                   : op.lane == Lane::commit ? latency(m, op)
+                                             : static_cast<double>(op.bytes) * (faster ? on_device : 1));
   }
   return work;
 }
@@ -350,11 +352,15 @@ Simulation simulate(const Plan& plan, const Machine& machine, const FlopsOf& flo
 }
 
 void trace_spans(const Plan& plan, const Simulation& simulation, base::Trace& trace) {
-  const uint64_t first = simulation.periods >= 2 ? simulation.periods - 2 : 0;
+  const uint32_t last = plan.order[static_cast<size_t>(Lane::compute)].back();
+  double from = 0, to = 0;  // ends of computation: two periods lie between them
+  for (const OpSpan& span : simulation.spans) {
+    if (span.op != last) continue;
+    if (span.period + 3 == simulation.periods) from = span.end;
+    to = std::max(to, span.end);
+  }
   double start = kForever;
-  const auto shown = [&](const OpSpan& span) {
-    return span.period >= first && span.period < simulation.periods && span.end > span.issued;
-  };
+  const auto shown = [&](const OpSpan& span) { return span.end > span.issued && span.end > from && span.begin < to; };
   for (const OpSpan& span : simulation.spans)
     if (shown(span)) start = std::min(start, span.begin);
   for (const OpSpan& span : simulation.spans) {

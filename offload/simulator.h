@@ -68,8 +68,8 @@ using FlopsOf = std::function<double(const Op&)>;
 Simulation simulate(const Plan& plan, const Machine& machine, const FlopsOf& flops,
                     const SimulationOptions& options = {});
 
-// The last two steady periods as a run would have traced them: same rows, same names. Times start with the
-// first span.
+// What was at work during the last two steady periods, of whatever step, as a run would have traced it: same rows, same names. Times
+// start with the first span.
 void trace_spans(const Plan& plan, const Simulation& simulation, base::Trace& trace);
 
 }  // namespace sluice::offload

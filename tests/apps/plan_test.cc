@@ -4,38 +4,17 @@
 #include <sys/resource.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 
-#include "tests/apps/run_fixture.h"
+#include "tests/apps/plan_fixture.h"
 
 namespace sluice::apps {
 namespace {
 
-using nlohmann::json;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 
-class PlanTest : public RunFixture {
- protected:
-  void SetUp() override {
-    RunFixture::SetUp();
-    environment_["XDG_CACHE_HOME"] = at("cache");
-    write_all(at("big.json"), R"({"model": {"sizes": "Llama-3-70B"}, "data": {"sequence_length": 4096},
-      "gradient_accumulation_steps": 8, "train_micro_batch_size_per_gpu": 1, "storage": {"tbw": "1200TB"},
-      "zero_optimization": {"offload_param": {"device": "nvme"}, "offload_optimizer": {"device": "nvme"}}})");
-  }
-  // On a machine that is the same everywhere, unless `more` says otherwise.
-  ProgramResult plan(const std::string& config, const Words& set = {},
-                     const Words& more = {"--machine", "rtx4090-128g"}) const {
-    Words words{"plan", config};
-    for (const std::string& assignment : set) words.insert(words.end(), {"--set", assignment});
-    words.insert(words.end(), more.begin(), more.end());
-    return run(words);
-  }
-  json plan_json(const std::string& config, const Words& set = {}, int status = 0) const {
-    const ProgramResult r = plan(config, set, {"--machine", "rtx4090-128g", "--json"});
-    EXPECT_EQ(r.status, status) << r.err;
-    return json::parse(r.out);
-  }
-};
+class PlanTest : public PlanFixture {};
 
 TEST_F(PlanTest, JsonHasTheFixedNames) {
   const json p = plan_json("big.json", {"memory.host=400GiB", "memory.gpu=64GiB", "memory.pinned=0", "execution.keep_weights=0"});
@@ -171,6 +150,19 @@ TEST_F(PlanTest, ATrillionParametersPlanWithoutOverflow) {
   EXPECT_GT(p.at("step_seconds").get<double>(), 4000);
 }
 
+// Every row of memory says how it is known, in the table and in JSON.
+TEST_F(PlanTest, MemorySaysHowItIsKnown) {
+  std::set<std::string> words;
+  const json p = plan_json("config.json");
+  for (const json& place : p.at("memory"))
+    for (const json& row : place.at("rows")) words.insert(row.at("known"));
+  EXPECT_EQ(words, (std::set<std::string>{"estimated", "exact"}));
+  const std::string text = plan("config.json").out;
+  EXPECT_THAT(text, ContainsRegex("gpu    temporaries .* estimated\n"));
+  EXPECT_THAT(text, ContainsRegex("disk   slots .* exact\n"));
+  EXPECT_THAT(text, HasSubstr("\nexact: follows from the plan; measured: "));
+}
+
 TEST_F(PlanTest, WhatDoesNotFitNamesASettingThatDoes) {
   const ProgramResult r =
       plan("big.json", {"memory.gpu=64GiB"});  // all wire gradients stay on the host: 141 GB
@@ -215,6 +207,7 @@ TEST_F(PlanTest, GoalsAreMetOrMissed) {
   r = plan("config.json", {"goals.disk_written=1MB"});
   EXPECT_EQ(r.status, 10);
   EXPECT_THAT(r.out, HasSubstr("goals.disk_written MISSED"));
+  EXPECT_THAT(r.out, HasSubstr(", limit 1.0 MB"));
   r = plan("config.json", {"goals.eval_loss=2"});
   EXPECT_EQ(r.status, 0);
   EXPECT_THAT(r.out, HasSubstr("only training can tell"));
@@ -267,10 +260,14 @@ TEST_F(PlanTest, WritesATrace) {
   const ProgramResult r = plan("config.json", {}, {"--machine", "rtx4090-64g", "--trace", "trace.json"});
   EXPECT_EQ(r.status, 0) << r.err;
   const json trace = json::parse(read_all(at("trace.json")));
-  int updates = 0;
-  for (const json& event : trace.at("traceEvents"))
-    updates += event.at("ph") == "X" && event.at("name").get<std::string>().starts_with("Update ");
+  int updates = 0, commits = 0;
+  for (const json& event : trace.at("traceEvents")) {
+    if (event.at("ph") != "X") continue;
+    updates += event.at("name").get<std::string>().starts_with("Update ");
+    commits += event.at("name").get<std::string>().starts_with("Publish");
+  }
   EXPECT_GT(updates, 0);
+  EXPECT_GT(commits, 0);
 }
 
 // The table of a plan is the table of the run.

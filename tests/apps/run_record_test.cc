@@ -90,7 +90,7 @@ TEST_F(RunRecordTest, FiguresAreMediansWithoutTheFirstStep) {
                                   {"flops.utilization", 0.6}, {"disk.write_p99", 0.02}, {"disk.retries", 1}, {"memory.resident", 1}, {"memory.gpu_peak", 4 << 20}}});
   run.starts = {{0, 0, 1, 1e12, "", {}}, {5, 3, 2, 1e12, "", Ceilings{2.5e9, 0, 0, 0, 0}}};
   run.memory = sample_memory();
-  run.metrics.commits = {{10, 4}, {20, 6}};
+  run.metrics.commits = {{10, 4, 3 << 20}, {20, 6, 5 << 20}};
   const auto f = figures(run);
   EXPECT_EQ(f.at("step"), "2 s median, 9 s for 95 %, 9 s at most");
   EXPECT_EQ(f.at("predicted"), "1.6 s; measured +25.0 %");
@@ -100,7 +100,8 @@ TEST_F(RunRecordTest, FiguresAreMediansWithoutTheFirstStep) {
   EXPECT_THAT(f.at("model FLOP per second"), HasSubstr("3 T, 60 %"));
   EXPECT_THAT(f.at("disk requests"), HasSubstr("21 retried"));
   EXPECT_THAT(f.at("device memory, peak"), HasSubstr("+0.0 % of the plan's"));
-  EXPECT_THAT(f.at("commits"), HasSubstr("2; training stood still for 6 s"));
+  EXPECT_THAT(f.at("commits"), HasSubstr("2; training stood still for 6 s each, which wrote 5.00 MiB"));
+  EXPECT_EQ(f.at("written to disk"), "8.00 MiB in all, 8.00 MiB of it by commits of the state in memory, 3.90 KiB a token");  // of 2100
   EXPECT_THAT(f.at("starts"), HasSubstr("steps lost in all: 3"));
 }
 

@@ -89,6 +89,9 @@ TEST(Bounds, SayWhatEachResourceNeedsLongestFirst) {
   EXPECT_DOUBLE_EQ(bound(all, Resource::update), 1);
   EXPECT_DOUBLE_EQ(bound(all, Resource::dram), 68. / 50);
   EXPECT_EQ(bound(all, Resource::d2h), 0);
+  LaneAmounts slow_commit = work;
+  slow_commit[at(Lane::commit)] = 100;
+  EXPECT_EQ(bounds(round_machine(), slow_commit)[0].resource, Resource::commit);
 }
 
 TEST(Bounds, TheDiskTakesTurnsWhereThatIsBest) {

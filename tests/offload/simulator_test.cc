@@ -10,6 +10,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <set>
 
 #include "base/error.h"
 #include "offload/plan_builder.h"
@@ -260,21 +261,24 @@ TEST(Simulator, APlanThatCannotGoOnIsABugNotAHang) {
               ThrowsMessage<base::Error>(HasSubstr("cannot go on")));
 }
 
+json traced(const Plan& plan, const Simulation& s) {
+  base::Trace trace;
+  trace_spans(plan, s, trace);
+  const auto file = std::filesystem::temp_directory_path() / ("sluice_trace_" + std::to_string(getpid()) + ".json");
+  trace.write(file);
+  std::ifstream in(file);
+  json document = json::parse(in);
+  std::filesystem::remove(file);
+  return document.at("traceEvents");
+}
+
 TEST(Simulator, TracesTwoPeriodsInTheRowsOfARun) {
   const Plan plan = small_plan(Placement::none);
   const Machine m = round_machine();
   const Simulation s = simulate(plan, m, flops_of_seconds(m, 1e-3), {.spans = true});
-  base::Trace trace;
-  trace_spans(plan, s, trace);
-  const auto file =
-      std::filesystem::temp_directory_path() / ("sluice_trace_" + std::to_string(getpid()) + ".json");
-  trace.write(file);
-  std::ifstream in(file);
-  const json document = json::parse(in);
-  std::filesystem::remove(file);
   std::map<std::string, int> names, rows;
   double last = 0;
-  for (const json& event : document.at("traceEvents")) {
+  for (const json& event : traced(plan, s)) {
     if (event.at("ph") == "M") {
       ++rows[event.at("args").at("name").get<std::string>()];
     } else {
@@ -290,6 +294,23 @@ TEST(Simulator, TracesTwoPeriodsInTheRowsOfARun) {
     EXPECT_EQ(rows[row], 1) << row;
   EXPECT_GE(last, 1.5e6 * s.step_seconds);
   EXPECT_LE(last, 4e6 * s.step_seconds);
+}
+
+// A commit that takes most of the step belongs to a period whose computation is over long before it.
+TEST(Simulator, TracesEveryLaneThatIsAtWork) {
+  Machine m = round_machine();
+  m.flush = .2;
+  for (const Placement placement : {Placement::none, Placement::forward, Placement::backward, Placement::spread}) {
+    const Plan plan = small_plan(placement);
+    const Simulation s = simulate(plan, m, flops_of_seconds(m, 1e-4), {.spans = true});
+    std::set<std::string> rows;
+    for (const json& event : traced(plan, s))
+      if (event.at("ph") == "M") rows.insert(event.at("args").at("name"));
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      const std::string name = to_string(static_cast<Lane>(lane));
+      EXPECT_EQ(rows.contains(name) || rows.contains(name + " 0"), s.busy[lane] > 0) << name << " of " << to_string(placement);
+    }
+  }
 }
 
 // A period of 41,000 operations in well under a second, with all that it needs.
