@@ -75,13 +75,6 @@ Machine measured_machine(const configs::RunConfig& config, const engine::HfConfi
   return machine;
 }
 
-Machine with_memory(Machine machine, const configs::RunConfig& config) {
-  const uint64_t gpu = config.memory.gpu.value_or(0), host = config.memory.host.value_or(0);
-  machine.gpu_bytes = engine::memory_budget(gpu, host);
-  machine.host_bytes = engine::memory_budget(host, gpu);
-  return machine;
-}
-
 }  // namespace
 
 fs::path profile_cache() {
@@ -107,6 +100,13 @@ std::optional<Machine> known_machine(const configs::RunConfig& config, const eng
   const auto kept = kept_profile(profile_of(measure_options(config, model)));
   if (!kept) return std::nullopt;
   return with_memory(*kept, config);
+}
+
+Machine with_memory(Machine machine, const configs::RunConfig& config) {
+  const uint64_t gpu = config.memory.gpu.value_or(0), host = config.memory.host.value_or(0);
+  machine.gpu_bytes = engine::memory_budget(gpu, host);
+  machine.host_bytes = engine::memory_budget(host, gpu);
+  return machine;
 }
 
 Machine shared_by(Machine m, uint64_t ranks) {

@@ -63,7 +63,7 @@ int run_plan(const Options& options) {
     trace_spans(run.plan.plan, run.plan.simulation, trace);
     trace.write(options.trace);
   }
-  return verdict(run, model);
+  return verdict(run, options, machine, model);
 }
 
 }  // namespace

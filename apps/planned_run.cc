@@ -150,10 +150,12 @@ PlannedRun plan_config(configs::RunConfig config, const engine::HfConfig& model,
                                             : run.config.model.path.string();
   engine::RunPlanOptions options = run_plan_options(run.config, model, run.machine);
   options.spans = request.spans;
+  options.memory_only = request.memory_only;
   options.trainer.guess_limit = request.guess_limit;
   run.plan = engine::plan_run(options);
   run.memory.rows = run.plan.memory;
   run.memory.disk_have = request.machine.empty() ? disk_available(run.config) : machine.disk_bytes;
+  if (request.memory_only) return run;
   plan_length(run);
   plan_goals(run);
   return run;

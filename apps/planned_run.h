@@ -48,6 +48,7 @@ struct PlanRequest {
   std::string machine;  // name or file; empty: this one
   bool spans = false;
   std::optional<double> guess_limit;  // engine::TrainerOptions: plans to fall back to share the buffers
+  bool memory_only = false;           // nothing is simulated: no times, no goals
 };
 
 // The model of the config: of its folder, or of its sizes. Error(config), Error(model).
