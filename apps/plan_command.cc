@@ -59,6 +59,7 @@ int run_plan(const Options& options) {
                  static_cast<double>(largest->parameters) / 1e9);
   }
   if (!options.trace.empty()) {
+    if (!run.timed()) base::fail(ErrorKind::disk, "--trace {}: without the disk's rates there is no step to trace; name a profile with --machine", options.trace);
     base::Trace trace;
     trace_spans(run.plan.plan, run.plan.simulation, trace);
     trace.write(options.trace);

@@ -75,10 +75,10 @@ std::string sweep_text(const std::vector<SweepRow>& rows) {
     }
     const PlannedRun& run = *row.run;
     const auto need = [&](const char* place) { return base::format_bytes(run.need(place)); };
-    text += fmt::format("{:>5} {:>10} {:>10.1f} {:>8} {:>10} {:>10} {:>10} {:>10}\n",
-                        run.fits() ? "yes" : "no", base::format_duration(run.plan.simulation.step_seconds),
-                        run.tokens_per_second(), bottleneck(run), need("gpu"), need("host"), need("disk"),
-                        base::format_bytes(run.disk_written()));
+    const auto known = [&](std::string figure) { return run.timed() ? std::move(figure) : "?"; };
+    text += fmt::format("{:>5} {:>10} {:>10} {:>8} {:>10} {:>10} {:>10} {:>10}\n", run.fits() ? "yes" : "no",
+                        known(base::format_duration(run.plan.simulation.step_seconds)), known(fmt::format("{:.1f}", run.tokens_per_second())),
+                        known(bottleneck(run)), need("gpu"), need("host"), need("disk"), known(base::format_bytes(run.disk_written())));
   }
   return text;
 }

@@ -69,11 +69,11 @@ void note_moved_model(const configs::RunConfig& stored, const configs::RunConfig
     spdlog::warn("model.path has moved from {} to {}; it is the same model", before.string(), after.string());
 }
 
-engine::MemoryReport print_memory(const engine::Trainer& trainer, const configs::RunConfig& config, bool exists) {
+engine::MemoryReport print_memory(const engine::Trainer& trainer, const configs::RunConfig& config) {
   engine::MemoryReport memory = trainer.memory();
   const uint64_t need = engine::disk_need(trainer.layout(), *config.storage.durable);
   memory.rows.push_back({"disk", "slots", need});
-  memory.disk_have = disk_available(config) + (exists ? need : 0);
+  memory.disk_have = disk_available(config, need);
   spdlog::info("{}", trainer.describe_device());
   if (!config.run.deterministic)
     spdlog::warn("run.deterministic is false: no two runs give the same bits, so equal results in every tier and after a resume are off");
@@ -180,6 +180,7 @@ std::optional<PlannedRun> plan_ahead(configs::RunConfig& config, engine::Trainer
   machine = shared_by(*machine, ranks.on_this_host());
   if (ranks.several() && with_emulated_rates(*machine, config.machine).net <= 0) return std::nullopt;  // not measured
   OpenPlan open = plan_open(config, model, *machine, {});
+  if (!open.run.timed()) return std::nullopt;
   config = open.choice.config;
   trainer = trainer_options(config);
   trainer.guess_limit = open.choice.guess_limit;
@@ -270,7 +271,7 @@ int train(const Options& options, RankSession& ranks) {
   engine::Trainer trainer(trainer_options_, events);
   return ranks.guard(RankSession::Channel::of_comm, [&] {
     RunMemory memory;
-    if (ranks.first()) memory.planned = print_memory(trainer, config, begin.exists);
+    if (ranks.first()) memory.planned = print_memory(trainer, config);
     const auto opening = std::chrono::steady_clock::now();
     RunStart started;
     started.steps_lost = start(trainer, ranks, run, config, stored);

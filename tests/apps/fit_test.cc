@@ -89,5 +89,53 @@ TEST_F(FitTest, SmallerPoolsAreAdvisedBeforeMoreMemory) {
   EXPECT_THAT(way[0], testing::StartsWith("execution.pools.weights="));
 }
 
+class FullDiskTest : public RunFixture {
+ protected:
+  void SetUp() override {
+    RunFixture::SetUp();
+    environment_["XDG_CACHE_HOME"] = at("cache");
+  }
+  ProgramResult plan(const std::string& run_dir, const Words& more = {}) const {
+    Words words{"plan", "config.json", "--set", "run.dir=" + run_dir};
+    words.insert(words.end(), more.begin(), more.end());
+    return run(words);
+  }
+};
+
+// A run that is there has its room already, and goes on; another one would need as much again.
+TEST_F(FullDiskTest, TheStoreOfARunIsNotCountedTwice) {
+  const SmallDisk disk(at("disk"), "32m");
+  if (!disk.valid()) GTEST_SKIP() << "cannot mount a small disk here";
+  succeed(train({"run.dir=disk/run"}));
+  const ProgramResult there = plan("disk/run");
+  EXPECT_EQ(there.status, 0) << there.err;
+  EXPECT_THAT(there.err, testing::Not(HasSubstr("would fit")));
+  EXPECT_EQ(run(resume({"run.dir=disk/run", "steps=3"})).status, 0);
+  const ProgramResult another = plan("disk/other");
+  EXPECT_EQ(another.status, 7) << another.err;
+  EXPECT_THAT(another.err, HasSubstr("storage.durable = none would fit"));
+}
+
+// Rates that cannot be measured leave the times out, not the memory.
+TEST_F(FullDiskTest, WithoutRoomToMeasureThereIsATableWithoutTimes) {
+  const SmallDisk disk(at("disk"), "32m");
+  if (!disk.valid()) GTEST_SKIP() << "cannot mount a small disk here";
+  const ProgramResult r = plan("disk/run");
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_THAT(r.err, HasSubstr("32.0 MiB free, too little to measure the drive"));
+  EXPECT_THAT(r.out, HasSubstr("slots"));
+  EXPECT_THAT(r.out, HasSubstr("step             not known"));
+  const nlohmann::json p = nlohmann::json::parse(plan("disk/run", {"--json"}).out);
+  EXPECT_TRUE(p.at("step_seconds").is_null());
+  EXPECT_TRUE(p.at("bottleneck").is_null());
+  EXPECT_GT(p.at("memory").at("host").at("need"), 1 << 20);
+  EXPECT_THAT(plan("disk/run", {"--sweep", "execution.overlap=none"}).out, HasSubstr("?"));
+  EXPECT_EQ(run({"tune", "config.json", "--set", "run.dir=disk/run"}).status, 7);
+  // What does not touch the drive in a step is timed all the same.
+  const ProgramResult in_ram = plan("disk/run", {"--set", "zero_optimization.offload_param.device=cpu", "--set", "zero_optimization.offload_optimizer.device=cpu"});
+  EXPECT_EQ(in_ram.status, 0) << in_ram.err;
+  EXPECT_THAT(in_ram.out, HasSubstr("tokens/s"));
+}
+
 }  // namespace
 }  // namespace sluice::apps
