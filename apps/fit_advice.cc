@@ -9,6 +9,7 @@
 
 #include "apps/fit_changes.h"
 #include "base/error.h"
+#include "base/size_text.h"
 #include "base/units.h"
 
 namespace sluice::apps {
@@ -27,13 +28,6 @@ uint64_t need(const PlannedRun& run, const std::string& place) {
 
 bool fits(const PlannedRun& run, const std::string& place) { return run.have(place) == 0 || need(run, place) <= run.have(place); }
 bool fits_memory(const PlannedRun& run) { return fits(run, "gpu") && fits(run, "host"); }
-
-// Rounded up, as people write it.
-std::string size_text(uint64_t bytes) {
-  using base::operator""_MiB;
-  using base::operator""_GiB;
-  return bytes < 8_GiB ? fmt::format("{}MiB", base::ceil_div(bytes, 1_MiB)) : fmt::format("{}GiB", base::ceil_div(bytes, 1_GiB));
-}
 
 struct Trial {
   std::vector<Change> changes;
@@ -88,7 +82,7 @@ class Search {
     for (int round = 0; round < 4 && !fits_memory(trial.run); ++round) {
       std::vector<Change> changes = trial.changes;
       for (const char* place : {"gpu", "host"})
-        if (!fits(trial.run, place)) changes.push_back({place, {{fmt::format("memory.{}", place), size_text(need(trial.run, place))}}});
+        if (!fits(trial.run, place)) changes.push_back({place, {{fmt::format("memory.{}", place), base::size_text(need(trial.run, place))}}});
       std::optional<Trial> next = plan(std::move(changes));
       if (!next) break;
       trial = std::move(*next);

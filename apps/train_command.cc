@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "apps/command.h"
+#include "apps/fitting_trainer.h"
 #include "apps/logging.h"
 #include "apps/machine_choice.h"
 #include "apps/memory_report.h"
@@ -156,11 +157,12 @@ int finish(const configs::RunConfig& config, const engine::RunOutcome& outcome, 
   return 0;
 }
 
-configs::RunConfig read(const Options& options, const RankSession& ranks) {
+// `more`: assignments after those of --set.
+configs::RunConfig read(const Options& options, const RankSession& ranks, const std::vector<std::string>& more = {}) {
   std::vector<std::string> set = options.set;
   if (!options.resume.empty() && options.resume != "auto") set.push_back("run.dir=" + options.resume);
+  set.insert(set.end(), more.begin(), more.end());
   configs::RunConfig config = configs::read_config(options.config, {.set = set, .purpose = configs::Purpose::training, .world = ranks.world()});
-  for (const std::string& note : config.notes) spdlog::info("{}", note);
   choose_open_values(&config, ranks.on_this_host());
   if (!config.execution.resident_blocks) choose_resident_blocks(&config, model_of(config), device_memory(config));
   return config;
@@ -200,6 +202,7 @@ struct Start {
 Start decide(const Options& options, const RankSession& ranks) {
   Start start;
   start.config = read(options, ranks);
+  for (const std::string& note : start.config.notes) spdlog::info("{}", note);
   const RunDir run(start.config.run.dir);
   start.exists = run.has_store();
   if (start.exists && options.resume.empty())
@@ -268,7 +271,9 @@ int train(const Options& options, RankSession& ranks) {
   RunRecorder recorder(config, begin.planned);
   engine::TrainerEvents events = recorder.events();
   if (!ranks.first()) events = {.stop = events.stop};
-  engine::Trainer trainer(trainer_options_, events);
+  const Reread reread = [&](const std::vector<std::string>& set) { return read(options, ranks, set); };
+  const auto made = make_trainer(trainer_options_, events, ranks.first() ? reread : Reread());
+  engine::Trainer& trainer = *made;
   return ranks.guard(RankSession::Channel::of_comm, [&] {
     RunMemory memory;
     if (ranks.first()) memory.planned = print_memory(trainer, config);

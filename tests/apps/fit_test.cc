@@ -89,6 +89,27 @@ TEST_F(FitTest, SmallerPoolsAreAdvisedBeforeMoreMemory) {
   EXPECT_THAT(way[0], testing::StartsWith("execution.pools.weights="));
 }
 
+// A run that is refused says what plan says, and runs with it.
+TEST_F(FitTest, TrainAdvisesWhatFits) {
+  const Words large{"execution.keep_graphs=all", "execution.device_slots=4", "execution.overlap=forward"};
+  for (const auto& [budget, status] : {std::pair{"memory.gpu=4800KiB", 6}, {"memory.gpu=2MiB", 6}, {"memory.host=3MiB", 5}}) {
+    Words set = large;
+    set.push_back(budget);
+    const ProgramResult refused = run(train(set));
+    EXPECT_EQ(refused.status, status) << budget << refused.err;
+    EXPECT_THAT(refused.err, HasSubstr("the run needs"));
+    EXPECT_THAT(refused.err, testing::Not(testing::ContainsRegex("[0-9]{6}"))) << "bytes are for programs";
+    const std::vector<Words> ways = advised(refused.err);
+    ASSERT_FALSE(ways.empty()) << refused.err;
+    for (const Words& way : ways) {
+      Words all = set;
+      all.insert(all.end(), way.begin(), way.end());
+      EXPECT_THAT(succeed(train(all)), HasSubstr("finished")) << refused.err;
+      std::filesystem::remove_all(at("run"));
+    }
+  }
+}
+
 class FullDiskTest : public RunFixture {
  protected:
   void SetUp() override {
