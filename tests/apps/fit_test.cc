@@ -110,6 +110,40 @@ TEST_F(FitTest, TrainAdvisesWhatFits) {
   }
 }
 
+// To the byte: plan refuses exactly what train does. What LibTorch takes on the device is estimated by the one and counted by the other.
+TEST_F(FitTest, PlanAndTrainHaveTheSameBudgets) {
+  const Words fixed{"execution.keep_graphs=0", "execution.keep_weights=0", "execution.boundaries=gpu", "memory.pinned=0"};
+  for (const Words& some : {Words{"execution.overlap=backward", "execution.pools.state=8", "execution.device_slots=3", "gradient_accumulation_steps=3"},
+                            Words{"execution.overlap=none", "execution.pools.state=6", "execution.device_slots=2",
+                                  "zero_optimization.offload_param.device=cpu"}}) {
+    Words set = fixed;
+    set.insert(set.end(), some.begin(), some.end());
+    const auto with = [&](const std::string& key, uint64_t bytes) {
+      Words all = set;
+      all.push_back(key + "=" + std::to_string(bytes));
+      return all;
+    };
+    const auto plan_status = [&](const Words& all) {
+      Words words{"plan", "config.json", "--machine", "rtx4090-64g"};
+      for (const std::string& assignment : all) words.insert(words.end(), {"--set", assignment});
+      return run(words).status;
+    };
+    succeed(train(set));
+    const nlohmann::json rows = nlohmann::json::parse(read_all(at("run/memory.json"))).at("rows");
+    std::map<std::string, uint64_t> need;
+    for (const auto& row : rows) need[row.at("place")] += row.at("need").get<uint64_t>();
+    std::filesystem::remove_all(at("run"));
+    EXPECT_EQ(plan_status(with("memory.host", need["host"])), 0);
+    EXPECT_EQ(plan_status(with("memory.host", need["host"] - 1)), 5);
+    EXPECT_EQ(run(train(with("memory.host", need["host"] - 1))).status, 5);
+    EXPECT_EQ(run(train(with("memory.gpu", need["gpu"] - 1))).status, 6);
+    Words least = with("memory.host", need["host"]);
+    least.push_back("memory.gpu=" + std::to_string(need["gpu"]));
+    succeed(train(least));
+    std::filesystem::remove_all(at("run"));
+  }
+}
+
 class FullDiskTest : public RunFixture {
  protected:
   void SetUp() override {
