@@ -7,10 +7,12 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/units.h"
 #include "configs/machine_profile.h"
 #include "engine/machine_measure.h"
 #include "engine/runtime.h"
 #include "gpu/cuda_device.h"
+#include "io/drive_rates.h"
 
 namespace sluice::apps {
 namespace {
@@ -66,19 +68,18 @@ std::optional<Machine> kept_profile(const fs::path& file) {
 }
 
 Machine measured_machine(const configs::RunConfig& config, const engine::HfConfig& model) {
-  const engine::MeasureOptions options = measure_options(config, model);
-  const fs::path file = profile_of(options);
+  engine::MeasureOptions options = measure_options(config, model);
+  fs::path file = profile_of(options);
   if (const auto kept = kept_profile(file)) return *kept;
+  if (const fs::path full = io::too_full_to_measure(options.directories); !full.empty()) {
+    spdlog::warn("{} has {} free, too little to measure the drive: its rates stay unknown", full.string(), base::format_bytes(fs::space(full).available));
+    options.directories.clear();
+    file = profile_of(options);
+    if (const auto kept = kept_profile(file)) return *kept;
+  }
   spdlog::info("measuring this machine (a few seconds, once)");
   const Machine machine = engine::measure_machine(options);
   keep(machine, file);
-  return machine;
-}
-
-Machine with_memory(Machine machine, const configs::RunConfig& config) {
-  const uint64_t gpu = config.memory.gpu.value_or(0), host = config.memory.host.value_or(0);
-  machine.gpu_bytes = engine::memory_budget(gpu, host);
-  machine.host_bytes = engine::memory_budget(host, gpu);
   return machine;
 }
 
@@ -107,6 +108,13 @@ std::optional<Machine> known_machine(const configs::RunConfig& config, const eng
   const auto kept = kept_profile(profile_of(measure_options(config, model)));
   if (!kept) return std::nullopt;
   return with_memory(*kept, config);
+}
+
+Machine with_memory(Machine machine, const configs::RunConfig& config) {
+  const uint64_t gpu = config.memory.gpu.value_or(0), host = config.memory.host.value_or(0);
+  machine.gpu_bytes = engine::memory_budget(gpu, host);
+  machine.host_bytes = engine::memory_budget(host, gpu);
+  return machine;
 }
 
 Machine shared_by(Machine m, uint64_t ranks) {

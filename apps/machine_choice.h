@@ -22,6 +22,9 @@ offload::Machine choose_machine(const std::string& name, const configs::RunConfi
 // This machine's profile when it has been measured already; memory sizes are those of now. Never measures.
 std::optional<offload::Machine> known_machine(const configs::RunConfig& config, const engine::HfConfig& model);
 
+// This machine with the memory that the config leaves to "auto" now.
+offload::Machine with_memory(offload::Machine machine, const configs::RunConfig& config);
+
 // One of so many ranks' part of a machine: each has a device and its links for itself; drives, memory, optimizer and cores are shared.
 offload::Machine shared_by(offload::Machine machine, uint64_t ranks);
 

@@ -9,6 +9,7 @@
 #include <map>
 #include <vector>
 
+#include "apps/run_dir.h"
 #include "apps/run_memory.h"
 #include "apps/shadow_choice.h"
 #include "base/units.h"
@@ -49,7 +50,7 @@ std::string overlap_note(const configs::RunConfig& config, const engine::MemoryR
 
 }  // namespace
 
-uint64_t disk_available(const configs::RunConfig& config) {
+uint64_t disk_available(const configs::RunConfig& config, uint64_t slots) {
   std::vector<std::filesystem::path> paths = config.storage.paths;
   if (paths.empty()) paths = {config.run.dir};
   const std::vector<double> rates = config.storage.drive_rates.value_or(std::vector<double>(paths.size(), 1));
@@ -69,7 +70,7 @@ uint64_t disk_available(const configs::RunConfig& config) {
   }
   double least = std::numeric_limits<double>::max();  // that one of them lets the whole store have
   for (const auto& [device, disk] : disks) least = std::min(least, disk.free * all / disk.rate);
-  return static_cast<uint64_t>(least);
+  return static_cast<uint64_t>(least) + (RunDir(config.run.dir).has_store() ? slots : 0);
 }
 
 std::string crash_cost(const configs::RunConfig& config) {

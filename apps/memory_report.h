@@ -9,8 +9,8 @@
 namespace sluice::apps {
 
 // Bytes that a store may take: the folders of storage.paths (or their nearest parents that exist) are filled as
-// storage.drive_rates say, else evenly.
-uint64_t disk_available(const configs::RunConfig& config);
+// storage.drive_rates say, else evenly. Where run.dir has a run, its own `slots` (bytes) are there already.
+uint64_t disk_available(const configs::RunConfig& config, uint64_t slots);
 
 // "134515008 parameters, 134515008 trainable; weights nvme, state nvme, overlap forward" and the table: need
 // by purpose, and have (0: unknown). Ends with what a crash costs, and what follows from settings that do not

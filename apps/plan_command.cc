@@ -3,6 +3,8 @@
 #include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+
 #include "apps/amounts.h"
 #include "apps/command.h"
 #include "apps/largest_model.h"
@@ -43,7 +45,8 @@ int run_plan(const Options& options) {
     const auto rows = run_sweep(read_sweeps(options.sweep),
                                 [&](const auto& set) { return plan_set(options, machine, set); });
     fmt::print("{}", options.json ? sweep_json(rows).dump(2) + "\n" : sweep_text(rows));
-    return 0;
+    if (std::ranges::any_of(rows, [](const SweepRow& row) { return row.run.has_value(); })) return 0;
+    base::fail(ErrorKind::config, "--sweep: none of the {} rows can be planned; the table says why", rows.size());
   }
   const OpenPlan open = plan_open(config, model, machine, {.machine = options.machine, .spans = !options.trace.empty()});
   const PlannedRun& run = open.run;
@@ -60,11 +63,12 @@ int run_plan(const Options& options) {
                  parameter_count(static_cast<double>(largest->parameters)));
   }
   if (!options.trace.empty()) {
+    if (!run.timed()) base::fail(ErrorKind::disk, "--trace {}: without the disk's rates there is no step to trace; name a profile with --machine", options.trace);
     base::Trace trace;
     trace_spans(run.plan.plan, run.plan.simulation, trace);
     trace.write(options.trace);
   }
-  return verdict(run, model);
+  return verdict(run, options, machine, model);
 }
 
 }  // namespace
@@ -77,8 +81,8 @@ void add_plan(CLI::App& app, Context& context) {
   add_planning_options(*command, *options);
   command
       ->add_option("--sweep", options->sweep,
-                   "Plan with each of these values of a key (JSON; a list is several values) and print a "
-                   "table; repeatable, all combinations")
+                   "Plan with each of these values of a key and print a table; a list in brackets is several values: [1,4] or "
+                   "[none,forward]; repeatable, all combinations")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
   command

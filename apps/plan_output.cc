@@ -164,6 +164,19 @@ std::string ranks_text(const PlannedRun& run) {
                      base::format_duration(s.busy[static_cast<size_t>(Lane::comm)]), 100 * run.hidden_communication().value_or(1));
 }
 
+// The same names as of a run whose step was simulated.
+Json memory_only_json(const PlannedRun& run) {
+  Json document{{"model", run.model},
+                {"parameters", run.plan.layout->parameters()},
+                {"machine", {{"name", run.machine.name}, {"assumed", run.machine.assumed}}},
+                {"overlap", offload::to_string(*run.config.execution.overlap)},
+                {"fits", run.fits()},
+                {"tokens_per_step", run.tokens_per_step()},
+                {"memory", {{"gpu", memory_json(run, "gpu")}, {"host", memory_json(run, "host")}, {"disk", memory_json(run, "disk")}}}};
+  for (const char* unknown : {"step_seconds", "tokens_per_second", "bottleneck", "bytes_per_step"}) document[unknown] = nullptr;
+  return document;
+}
+
 }  // namespace
 
 std::string bottleneck(const PlannedRun& run) {
@@ -177,6 +190,8 @@ std::string plan_text(const PlannedRun& run) {
   std::string text = fmt::format("{} on {}{}\n{}\n\n", run.model, run.machine.name,
                                  run.machine.assumed ? " (assumed rates)" : "",
                                  memory_report(run.config, *run.plan.layout, run.memory));
+  if (!run.timed())
+    return text + row("step", "not known, as the drive is too full to be measured; neither are times, bytes and goals. --machine FILE names a profile");
   text += row("step", fmt::format("{}, {} tokens, {:.1f} tokens/s", base::format_duration(s.step_seconds),
                                   count(run.tokens_per_step()), run.tokens_per_second()));
   if (!s.bounds.empty()) text += row("bound by", bound_text(run));
@@ -206,6 +221,7 @@ std::string plan_text(const PlannedRun& run) {
 }
 
 Json plan_json(const PlannedRun& run) {
+  if (!run.timed()) return memory_only_json(run);
   const Simulation& s = run.plan.simulation;
   const auto bytes = [&](Lane l) { return s.bytes[static_cast<size_t>(l)]; };
   Json document{{"model", run.model},

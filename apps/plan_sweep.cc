@@ -8,29 +8,90 @@
 #include "apps/plan_output.h"
 #include "base/error.h"
 #include "base/units.h"
+#include "configs/keys.h"
+#include "configs/layers.h"
 
 namespace sluice::apps {
 
 using Json = nlohmann::ordered_json;
+
+namespace {
+
+[[noreturn]] void refuse(const std::string& argument, const std::string& why) {
+  base::fail(base::ErrorKind::config, "--sweep {}: {}, for example --sweep gradient_accumulation_steps=[1,4,16]", argument, why);
+}
+
+// As --set takes it.
+std::string word_of(const Json& value, const std::string& text) {
+  return value.is_discarded() ? text : value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+std::string trimmed(const std::string& text) {
+  const size_t begin = text.find_first_not_of(" \t"), end = text.find_last_not_of(" \t");
+  return begin == std::string::npos ? "" : text.substr(begin, end - begin + 1);
+}
+
+// [none,forward]: a shell takes the quotes from ["none","forward"], so bare words will do. Commas in quotes, brackets and braces are
+// part of an item.
+std::vector<std::string> items_of(const std::string& list) {
+  std::vector<std::string> items{""};
+  int depth = 0;
+  bool quoted = false;
+  for (const char c : list) {
+    if (c == '"') quoted = !quoted;
+    if (!quoted) depth += c == '[' || c == '{' ? 1 : c == ']' || c == '}' ? -1 : 0;
+    if (c == ',' && !quoted && depth == 0) {
+      items.emplace_back();
+    } else {
+      items.back() += c;
+    }
+  }
+  return items;
+}
+
+std::vector<std::string> values_of(const std::string& argument, const std::string& text) {
+  const Json value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  std::vector<std::string> values;
+  if (value.is_array()) {
+    for (const Json& item : value) values.push_back(word_of(item, ""));
+    if (values.empty()) refuse(argument, "the list is empty; give the values to plan with");
+  } else if (value.is_discarded() && text.starts_with('[') && text.ends_with(']')) {
+    for (const std::string& item : items_of(text.substr(1, text.size() - 2))) {
+      values.push_back(word_of(Json::parse(item, nullptr, /*allow_exceptions=*/false), trimmed(item)));
+      if (values.back().empty()) refuse(argument, "a value between two commas is empty");
+    }
+  } else {
+    values.push_back(text);
+  }
+  return values;
+}
+
+void check_key(const std::string& key) {
+  const bool known = configs::find_key(key) || configs::is_section(key) || key == "deepspeed";
+  if (!known) configs::fail_unknown(key, {configs::Origin::Kind::command_line, "--sweep"});
+}
+
+// A swept value was given by --sweep, though it is set as --set does it.
+std::string told(const std::string& error, const std::vector<Sweep>& sweeps) {
+  for (const Sweep& sweep : sweeps)
+    if (const std::string prefix = "--set: "; error.starts_with(prefix + sweep.key + " = ")) return "--sweep: " + error.substr(prefix.size());
+  return error;
+}
+
+}  // namespace
 
 std::vector<Sweep> read_sweeps(const std::vector<std::string>& arguments) {
   std::vector<Sweep> sweeps;
   for (const std::string& argument : arguments) {
     const size_t equals = argument.find('=');
     if (equals == 0 || equals == std::string::npos)
-      base::fail(base::ErrorKind::config,
-                 "--sweep {}: write key=value, for example --sweep gradient_accumulation_steps=[1,4,16]",
-                 argument);
+      refuse(argument, "write key=value");
     const std::string key = argument.substr(0, equals), text = argument.substr(equals + 1);
+    check_key(key);
     auto sweep = std::find_if(sweeps.begin(), sweeps.end(), [&](const Sweep& s) { return s.key == key; });
     if (sweep == sweeps.end()) sweep = sweeps.insert(sweep, {key, {}});
-    const Json value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-    if (!value.is_array()) {
-      sweep->values.push_back(text);
-      continue;
-    }
-    for (const Json& item : value)
-      sweep->values.push_back(item.is_string() ? item.get<std::string>() : item.dump());
+    const std::vector<std::string> values = values_of(argument, text);
+    sweep->values.insert(sweep->values.end(), values.begin(), values.end());
   }
   return sweeps;
 }
@@ -54,7 +115,7 @@ std::vector<SweepRow> run_sweep(const std::vector<Sweep>& sweeps,
       row.run = plan(set);
     } catch (const base::Error& error) {
       if (error.kind() == base::ErrorKind::bug) throw;
-      row.error = error.what();
+      row.error = told(error.what(), sweeps);
     }
     rows.push_back(std::move(row));
   }
@@ -75,10 +136,10 @@ std::string sweep_text(const std::vector<SweepRow>& rows) {
     }
     const PlannedRun& run = *row.run;
     const auto need = [&](const char* place) { return base::format_bytes(run.need(place)); };
-    text += fmt::format("{:>5} {:>10} {:>10.1f} {:>8} {:>10} {:>10} {:>10} {:>10}\n",
-                        run.fits() ? "yes" : "no", base::format_duration(run.plan.simulation.step_seconds),
-                        run.tokens_per_second(), bottleneck(run), need("gpu"), need("host"), need("disk"),
-                        base::format_bytes(static_cast<uint64_t>(run.disk_written())));
+    const auto known = [&](std::string figure) { return run.timed() ? std::move(figure) : "?"; };
+    text += fmt::format("{:>5} {:>10} {:>10} {:>8} {:>10} {:>10} {:>10} {:>10}\n", run.fits() ? "yes" : "no",
+                        known(base::format_duration(run.plan.simulation.step_seconds)), known(fmt::format("{:.1f}", run.tokens_per_second())),
+                        known(bottleneck(run)), need("gpu"), need("host"), need("disk"), known(base::format_bytes(static_cast<uint64_t>(run.disk_written()))));
   }
   return text;
 }

@@ -16,7 +16,7 @@ struct Sweep {
   std::string key;
   std::vector<std::string> values;  // as --set takes them
 };
-// "key=value" adds a value to a key; a JSON array adds each of its items. Error(config).
+// "key=value" adds a value to a key; a list adds each of its items: JSON, or bare words in brackets. Error(config).
 std::vector<Sweep> read_sweeps(const std::vector<std::string>& arguments);
 
 struct SweepRow {

@@ -97,6 +97,14 @@ void plan_length(PlannedRun& run) {
   if (run.steps) run.run_hours = *run.steps * run.seconds_per_step() / 3600;
 }
 
+// A drive that is nearly full is not measured.
+bool needs_unknown_disk(const PlannedRun& run) {
+  const configs::RunConfig& c = run.config;
+  const bool uses = c.zero_optimization.offload_param.device == offload::Tier::nvme ||
+                    c.zero_optimization.offload_optimizer.device == offload::Tier::nvme || c.storage.durable == offload::Durable::step;
+  return uses && (run.machine.disk_read <= 0 || run.machine.disk_write <= 0);
+}
+
 void plan_goals(PlannedRun& run) {
   RunTotals totals;
   totals.hours = run.run_hours;
@@ -215,11 +223,13 @@ PlannedRun plan_config(configs::RunConfig config, const engine::HfConfig& model,
                                             : run.config.model.path.string();
   engine::RunPlanOptions options = run_plan_options(run.config, model, run.machine);
   options.spans = request.spans;
+  options.memory_only = request.memory_only || (request.machine.empty() && needs_unknown_disk(run));
   options.trainer.guess_limit = request.guess_limit;
   options.evaluates = evaluates(run.config);
   run.plan = engine::plan_run(options);
   run.memory.rows = run.plan.memory;
-  run.memory.disk_have = request.machine.empty() ? disk_available(run.config) : machine.disk_bytes;
+  run.memory.disk_have = request.machine.empty() ? disk_available(run.config, run.need("disk")) : machine.disk_bytes;
+  if (!run.timed()) return run;
   plan_length(run);
   plan_goals(run);
   return run;

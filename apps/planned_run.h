@@ -30,6 +30,9 @@ struct PlannedRun {
   engine::RunPlan plan;
   engine::MemoryReport memory;
 
+  // Has a step been simulated? Else no time is known: nothing but memory was asked for, or the disk's rates are not known.
+  bool timed() const { return plan.simulation.periods > 0; }
+
   // place: "gpu", "host" or "disk". have 0: unknown, which anything fits.
   uint64_t need(std::string_view place) const { return engine::total(memory.rows, std::string(place)); }
   uint64_t have(std::string_view place) const;
@@ -65,6 +68,7 @@ struct PlanRequest {
   std::string machine;  // name or file; empty: this one
   bool spans = false;
   std::optional<double> guess_limit;  // engine::TrainerOptions: plans to fall back to share the buffers
+  bool memory_only = false;           // nothing is simulated
 };
 
 // The model of the config: of its folder, or of its sizes. Error(config), Error(model).

@@ -46,9 +46,15 @@ offload::Machine planned_machine(const PlanningOptions& options, const configs::
   return shared_by(choose_machine(options.machine, config, model), config.run.world / options.nodes);
 }
 
-int verdict(const PlannedRun& run, const engine::HfConfig& model) {
+int verdict(const PlannedRun& run, const PlanningOptions& options, const offload::Machine& machine, const engine::HfConfig& model) {
   if (!run.fits()) {
-    spdlog::error("it does not fit: {}", fit_advice(run, model));
+    const auto replan = [&](const std::vector<std::string>& set) {
+      const configs::RunConfig config = read_planned(options, set);
+      const bool here = options.machine.empty();  // what is free here is shared out by the budgets that the config gives
+      return plan_config(config, model, here ? shared_by(with_memory(machine, config), config.run.world / options.nodes) : machine,
+                         {.machine = options.machine, .memory_only = true});
+    };
+    spdlog::error("it does not fit: {}", fit_advice(run, replan));
     return static_cast<int>(!run.fits("gpu")    ? ErrorKind::device_memory
                             : !run.fits("host") ? ErrorKind::host_memory
                                                 : ErrorKind::disk);

@@ -26,6 +26,7 @@ configs::RunConfig read_planned(const PlanningOptions& options, const std::vecto
 offload::Machine planned_machine(const PlanningOptions& options, const configs::RunConfig& config, const engine::HfConfig& model);
 
 // The exit code that a run with this config would end with, or that of a missed goal. Says what would fit when something does not.
-int verdict(const PlannedRun& run, const engine::HfConfig& model);
+// machine: the planned one.
+int verdict(const PlannedRun& run, const PlanningOptions& options, const offload::Machine& machine, const engine::HfConfig& model);
 
 }  // namespace sluice::apps

@@ -207,7 +207,7 @@ ScheduleChoice choose_schedule(const RunConfig& config, const engine::HfConfig& 
 OpenPlan plan_open(const RunConfig& config, const engine::HfConfig& model, const offload::Machine& machine, const PlanRequest& request) {
   PlannedRun given = plan_config(config, model, machine, request);
   ScheduleChoice choice{given.config, {}, {}};
-  if (!has_open_settings(given.config)) return {std::move(given), std::move(choice)};
+  if (!given.timed() || !has_open_settings(given.config)) return {std::move(given), std::move(choice)};
   choice = choose_schedule(given.config, model, given.machine, {given.memory.gpu_have, given.memory.host_have}, Choose::open);
   if (choice.settings.empty()) return {std::move(given), std::move(choice)};
   PlanRequest with_guesses = request;

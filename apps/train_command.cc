@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "apps/command.h"
+#include "apps/fitting_trainer.h"
 #include "apps/logging.h"
 #include "apps/machine_choice.h"
 #include "apps/memory_report.h"
@@ -69,11 +70,11 @@ void note_moved_model(const configs::RunConfig& stored, const configs::RunConfig
     spdlog::warn("model.path has moved from {} to {}; it is the same model", before.string(), after.string());
 }
 
-engine::MemoryReport print_memory(const engine::Trainer& trainer, const configs::RunConfig& config, bool exists) {
+engine::MemoryReport print_memory(const engine::Trainer& trainer, const configs::RunConfig& config) {
   engine::MemoryReport memory = trainer.memory();
   const uint64_t need = engine::disk_need(trainer.layout(), *config.storage.durable);
   memory.rows.push_back({"disk", "slots", need});
-  memory.disk_have = disk_available(config) + (exists ? need : 0);
+  memory.disk_have = disk_available(config, need);
   spdlog::info("{}", trainer.describe_device());
   if (!config.run.deterministic)
     spdlog::warn("run.deterministic is false: no two runs give the same bits, so equal results in every tier and after a resume are off");
@@ -156,11 +157,12 @@ int finish(const configs::RunConfig& config, const engine::RunOutcome& outcome, 
   return 0;
 }
 
-configs::RunConfig read(const Options& options, const RankSession& ranks) {
+// `more`: assignments after those of --set.
+configs::RunConfig read(const Options& options, const RankSession& ranks, const std::vector<std::string>& more = {}) {
   std::vector<std::string> set = options.set;
   if (!options.resume.empty() && options.resume != "auto") set.push_back("run.dir=" + options.resume);
+  set.insert(set.end(), more.begin(), more.end());
   configs::RunConfig config = configs::read_config(options.config, {.set = set, .purpose = configs::Purpose::training, .world = ranks.world()});
-  for (const std::string& note : config.notes) spdlog::info("{}", note);
   choose_open_values(&config, ranks.on_this_host());
   if (!config.execution.resident_blocks) choose_resident_blocks(&config, model_of(config), device_memory(config));
   return config;
@@ -180,6 +182,7 @@ std::optional<PlannedRun> plan_ahead(configs::RunConfig& config, engine::Trainer
   machine = shared_by(*machine, ranks.on_this_host());
   if (ranks.several() && with_emulated_rates(*machine, config.machine).net <= 0) return std::nullopt;  // not measured
   OpenPlan open = plan_open(config, model, *machine, {});
+  if (!open.run.timed()) return std::nullopt;
   config = open.choice.config;
   trainer = trainer_options(config);
   trainer.guess_limit = open.choice.guess_limit;
@@ -199,6 +202,7 @@ struct Start {
 Start decide(const Options& options, const RankSession& ranks) {
   Start start;
   start.config = read(options, ranks);
+  for (const std::string& note : start.config.notes) spdlog::info("{}", note);
   const RunDir run(start.config.run.dir);
   start.exists = run.has_store();
   if (start.exists && options.resume.empty())
@@ -267,10 +271,12 @@ int train(const Options& options, RankSession& ranks) {
   RunRecorder recorder(config, begin.planned);
   engine::TrainerEvents events = recorder.events();
   if (!ranks.first()) events = {.stop = events.stop};
-  engine::Trainer trainer(trainer_options_, events);
+  const Reread reread = [&](const std::vector<std::string>& set) { return read(options, ranks, set); };
+  const auto made = make_trainer(trainer_options_, events, ranks.first() ? reread : Reread());
+  engine::Trainer& trainer = *made;
   return ranks.guard(RankSession::Channel::of_comm, [&] {
     RunMemory memory;
-    if (ranks.first()) memory.planned = print_memory(trainer, config, begin.exists);
+    if (ranks.first()) memory.planned = print_memory(trainer, config);
     const auto opening = std::chrono::steady_clock::now();
     RunStart started;
     started.steps_lost = start(trainer, ranks, run, config, stored);

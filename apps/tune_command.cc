@@ -68,7 +68,7 @@ int run_tune(const Options& options) {
   }
   if (tuned.after.fits() && !options.out.empty()) write_config(tuned.after.config, options.out);
   if (!tuned.after.fits()) spdlog::error("no settings were found that fit{}", options.out.empty() ? "" : "; " + options.out + " is not written");
-  return verdict(tuned.after, model);
+  return verdict(tuned.after, options, machine, model);
 }
 
 }  // namespace

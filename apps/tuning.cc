@@ -97,6 +97,9 @@ std::vector<SettingChoice> differences(const RunConfig& before, double before_se
 
 Tuned tune(const RunConfig& config, const engine::HfConfig& model, const offload::Machine& machine, const TuneRequest& request) {
   OpenPlan open = plan_open(config, model, machine, request.plan);
+  if (!open.run.timed())
+    base::fail(base::ErrorKind::disk, "the disk's rates are not known, and what is fastest follows from them: name a profile with --machine, or free some "
+               "of the drive, so that it can be measured");
   Tuned tuned{std::move(open.run), {}, {}, std::move(open.choice.settings)};
   const PlannedRun& before = tuned.before;
   const Budgets budgets{before.memory.gpu_have, before.memory.host_have};

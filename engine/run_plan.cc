@@ -23,12 +23,21 @@ uint64_t tile_scale(const offload::Layout& layout, uint32_t most_tiles) {
   return base::ceil_div(layout.tiles().size(), std::max(1u, most_tiles));
 }
 
-// Rings that hold so much of the model have more buffers when tiles are smaller; the others hold so many
-// tiles.
-std::array<uint32_t, offload::kRings> unscaled(std::array<uint32_t, offload::kRings> sizes, uint64_t scale) {
-  for (const Ring ring : {Ring::weights_held, Ring::gradients, Ring::device_gradients, Ring::tied_gradients}) {
-    uint32_t& size = sizes[static_cast<size_t>(ring)];
-    size = static_cast<uint32_t>(size * scale);
+// Rings that hold so much of the model have more buffers when tiles are smaller, as far as the pools that the config gives let them; the
+// others hold so many tiles.
+std::array<uint32_t, offload::kRings> unscaled(std::array<uint32_t, offload::kRings> sizes, const offload::PoolSizes& pools,
+                                               const offload::Plan& train, uint64_t scale) {
+  const auto size = [&](Ring ring) -> uint32_t& { return sizes[static_cast<size_t>(ring)]; };
+  const auto planned = [&](Ring ring) { return train.rings[static_cast<size_t>(ring)].size; };
+  const auto more = [&](uint32_t tiles) { return static_cast<uint32_t>(tiles * scale); };
+  for (const Ring ring : {Ring::weights_held, Ring::gradients, Ring::device_gradients, Ring::tied_gradients}) size(ring) = more(size(ring));
+  if (pools.gradients != 0) size(Ring::gradients) = std::min(size(Ring::gradients), pools.gradients);
+  if (pools.weights == 0) return sizes;
+  const uint32_t weights = planned(Ring::weights);
+  if (planned(Ring::weights_held) == 0) {
+    size(Ring::weights) = std::max(size(Ring::weights), std::min(pools.weights, more(weights)));
+  } else {  // they share the pool
+    size(Ring::weights_held) = std::min(size(Ring::weights_held), std::max(pools.weights, weights + 1) - weights);
   }
   return sizes;
 }
@@ -94,8 +103,7 @@ RunPlan plan_run(const RunPlanOptions& o) {
   const StepShape shape(
       *run.layout,
       step_options(o.trainer, *run.layout, o.config.hidden, train_plan_options(o.trainer, *run.layout, o.config.hidden)),
-      unscaled(shared_rings(run.planned_layout(), options, run.plan, o.trainer.guess_limit.has_value()),
-               scale));
+      unscaled(shared_rings(run.planned_layout(), options, run.plan, o.trainer.guess_limit.has_value()), options.pools, run.plan, scale));
   run.memory = memory_rows(o, options, shape, scale > 1);
   run.commit_bytes = commit_bytes(shape, o.trainer.store.durable);
   run.load_bytes = load_bytes(shape);

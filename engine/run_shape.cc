@@ -55,7 +55,7 @@ StepOptions step_options(const TrainerOptions& o, const offload::Layout& layout,
   s.zero_stage = o.plan.zero_stage;
   s.comm_staging = comm::staging_bytes(static_cast<int>(layout.world()), comm_staging(o, layout));
   s.host_boundaries = o.host_boundaries;
-  s.keep_graphs = o.plan.keep_graphs;
+  s.keep_graphs = plan.keep_graphs;
   return s;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/size_text.h"
 #include "base/units.h"
 #include "engine/dry_run.h"
 #include "engine/evaluator.h"
@@ -145,13 +146,13 @@ void Trainer::Impl::check_budgets() const {
     base::fail(ErrorKind::device_memory,
                "the run needs {} of device memory (arenas {}, temporaries {}) but memory.gpu is {}: set it to at least {}, or lower {}",
                base::format_bytes(gpu), base::format_bytes(gpu - temporaries), base::format_bytes(temporaries),
-               base::format_bytes(gpu_have), gpu, kLowerDeviceNeed);
+               base::format_bytes(gpu_have), base::size_text(gpu), kLowerDeviceNeed);
   const uint64_t host = total(rows, "host"), host_have = runtime.host.limit();
   if (host > host_have)
     base::fail(ErrorKind::host_memory,
                "the run needs {} of host memory but has {}: set memory.host to at least {} when the machine has it, move weights or state "
                "to nvme, or lower execution.pools",
-               base::format_bytes(host), base::format_bytes(host_have), host);
+               base::format_bytes(host), base::format_bytes(host_have), base::size_text(host));
 }
 
 void Trainer::Impl::load() {

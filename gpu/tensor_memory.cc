@@ -85,7 +85,7 @@ void* TensorMemory::allocate(size_t bytes) {
   Block* const block = take(size_class);
   if (block == nullptr) {
     if (account) account->give_back(std::move(charge));
-    fail(ErrorKind::host_memory, "no room in RAM for a tensor of {}. Lower memory.device or the micro-batch", format_bytes(bytes));
+    fail(ErrorKind::host_memory, "no room in RAM for a tensor of {}. Lower memory.gpu or train_micro_batch_size_per_gpu", format_bytes(bytes));
   }
   block->size_class = size_class;
   block->requested = bytes;

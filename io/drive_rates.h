@@ -11,4 +11,7 @@ namespace sluice::io {
 // as such. About six times `seconds`; the files are gone when it returns. Error(disk), also when a folder has too little free.
 std::vector<DiskProfile> measure_drives(const std::vector<std::filesystem::path>& folders, double seconds);
 
+// The first of the folders that has too little free for that; empty: none.
+std::filesystem::path too_full_to_measure(const std::vector<std::filesystem::path>& folders);
+
 }  // namespace sluice::io

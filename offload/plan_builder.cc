@@ -283,13 +283,15 @@ void PlanBuilder::size_rings() {
   set(Ring::boundary_back, kBoundariesBack);
 }
 
-// The pool of weights tiles is shared out between the ring of held tiles and the other one.
+// The pool of weights tiles is shared out between the ring of held tiles and the other one. An evaluation takes no more of the other one than is
+// usual: with the tiles that training holds it would be more than the pool.
 void PlanBuilder::size_weights() {
   RingInfo& held = plan_.rings[static_cast<size_t>(Ring::weights_held)];
   RingInfo& other = plan_.rings[static_cast<size_t>(Ring::weights)];
   const uint32_t pool = options_.pools.weights;
   if (held.acquisitions == 0) {
-    other.size = std::min(pool != 0 ? pool : kWeightsTiles, other.acquisitions);
+    const uint32_t wanted = pool == 0 ? kWeightsTiles : train_ ? pool : std::min(pool, kWeightsTiles);
+    other.size = std::min(wanted, other.acquisitions);
     return;
   }
   if (pool != 0) {

@@ -106,9 +106,10 @@ void StoreBuilder::check_space() const {
       if (const uint64_t have = io::free_space(own.folder); have < need)
         fail(ErrorKind::disk,
              "not enough disk space for the store: {} needs {} (in all {} slot{} of {}, {} for frozen tensors), {} is "
-             "free. Free some, or set storage.paths to a larger drive",
+             "free. Free some, or set storage.paths to a larger drive{}",
              own.folder.string(), base::format_bytes(need), stored_.slots, stored_.slots == 1 ? "" : "s", base::format_bytes(slot),
-             base::format_bytes(base), base::format_bytes(have));
+             base::format_bytes(base), base::format_bytes(have),
+             prefix_ == "create" && stored_.slots > 1 ? ", or storage.durable to \"none\": a store of one slot, which is lost with a crash" : "");
     }
   });
 }

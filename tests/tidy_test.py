@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The house rules that a machine can check: include direction, where libraries may appear, file length, and that every source
-and test is built.   tidy_test.py SOURCE_DIR"""
+"""The house rules that a machine can check: include direction, where libraries may appear, file length, that every source and
+test is built, and that messages name keys of the config which exist.   tidy_test.py SOURCE_DIR"""
 import re
 import subprocess
 import sys
@@ -57,8 +57,26 @@ def check_built(files):
             problems.append(f"{file}: not built by any CMakeLists.txt")
 
 
+def config_keys():
+    """Every key, and the sections above them."""
+    keys = set(re.findall(r't\.add\(\s*"([^"]+)"', (ROOT / "configs/keys.cc").read_text()))
+    return keys | {key.rsplit(".", n)[0] for key in keys for n in range(1, key.count(".") + 1)}
+
+
+def check_messages(file, text, keys):
+    """Literals with a space in them are for people: what looks like a key there must be one (or a tensor, or a file)."""
+    sections = {key.split(".")[0] for key in keys if "." in key}
+    for number, line in enumerate(text.split("\n"), 1):
+        for literal in re.findall(r'"((?:[^"\\]|\\.)*)"', line):
+            words = re.findall(r"(?<![\w./-])([a-z_]\w*(?:\.[a-z_]\w*)+)(?![\w/(])", literal) if " " in literal else []
+            for word in words:
+                if word.split(".")[0] in sections and word not in keys and not re.search(r"^model\.layers|\.(json|safetensors)$", word):
+                    problems.append(f"{file}:{number}: a message names {word}, which is no key of the config")
+
+
 def main():
     files = sources()
+    keys = config_keys()
     for file in files:
         if file.suffix not in (".cc", ".h", ".cu", ".py") and file.parts[0] not in ("scripts", ".ci"):
             continue
@@ -68,6 +86,8 @@ def main():
             problems.append(f"{file}: {lines} lines, at most {MAX_LINES}")
         if file.suffix in (".cc", ".h", ".cu"):
             check_includes(file, text)
+            if file.parts[0] in LAYERS and not file.name.startswith("deepspeed_"):
+                check_messages(file, text, keys)
         if file.suffix == ".h" and "#pragma once" not in text and not file.name.endswith("-inl.h"):
             problems.append(f"{file}: no #pragma once")
         if re.search(r"[ \t]+\n", text):

@@ -138,7 +138,7 @@ TEST_F(BadInputTest, ConfigsAndBudgets) {
 TEST_F(BadInputTest, FullDisks) {
   const SmallDisk disk(at("disk"), "4m");
   if (!disk.valid()) GTEST_SKIP() << "cannot mount a small disk here";
-  const Words full{"not enough disk space for the store", "needs 20.2 MiB", "MiB is free", "storage.paths"};
+  const Words full{"not enough disk space for the store", "needs 20.2 MiB", "MiB is free", "storage.paths", "storage.durable to \"none\""};
   expect_refused(train({"run.dir=disk/deep/run"}), 7, full);
   expect_refused(train({"storage.paths=[\"disk\"]"}), 7, {"not enough disk space", "MiB is free"});
   fresh_run();

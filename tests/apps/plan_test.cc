@@ -176,7 +176,7 @@ TEST_F(PlanTest, WhatDoesNotFitNamesASettingThatDoes) {
   EXPECT_THAT(gpu.err, HasSubstr("execution.boundaries = host would fit"));
   const ProgramResult no_change = plan("big.json", {"memory.host=400GiB", "memory.gpu=16GiB", "execution.boundaries=host", "execution.device_slots=1"});
   EXPECT_EQ(no_change.status, 6);
-  EXPECT_THAT(no_change.err, HasSubstr("gpu needs 17.0 GiB and has 16.0 GiB: memory.gpu = 17GiB, or gradient_accumulation_steps = 2 (a smaller batch) would fit"));
+  EXPECT_THAT(no_change.err, HasSubstr("gpu needs 17.0 GiB and has 16.0 GiB: memory.gpu = 18GiB would fit; or gradient_accumulation_steps = 2 (a smaller batch) would fit"));
   const ProgramResult smaller =
       plan("big.json", {"memory.host=400GiB", "execution.boundaries=gpu", "execution.device_slots=1", "gradient_accumulation_steps=1"});
   EXPECT_EQ(smaller.status, 0) << smaller.err;

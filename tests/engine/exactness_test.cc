@@ -319,6 +319,18 @@ TEST(Exactness, EvaluatingOnTheWayChangesNothing) {
   EXPECT_EQ(run_tiny(run).eval_losses, evaluated.eval_losses);
 }
 
+// "all" is a very large number of layers.
+TEST(Exactness, AllGraphsMayBeKeptWhileInputsAreOnTheHost) {
+  TinyRun run;
+  run.accumulation = 2;
+  const TinyResult plain = run_tiny(run);
+  run.host_boundaries = true;
+  run.keep_graphs = UINT32_MAX;
+  const TinyResult kept = run_tiny(run);
+  expect_equal(kept, plain);
+  EXPECT_LE(kept.device_peak, kept.device_planned);
+}
+
 TEST(Exactness, CommittingOnTheWayChangesNothing) {
   TinyRun run;
   const TinyResult plain = run_tiny(run);

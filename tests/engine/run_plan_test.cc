@@ -53,6 +53,26 @@ TEST(RunPlan, CoarserTilesChangeLittle) {
             1.1 * static_cast<double>(bytes(fine, "host", "gradients")));
 }
 
+// Pools that a config gives are of the run's tiles, however coarse the tiles of the simulation.
+TEST(RunPlan, GivenPoolsTakeTheSameWithCoarserTiles) {
+  for (const auto placement : {offload::Placement::forward, offload::Placement::spread}) {
+    RunPlanOptions o = options_for("Llama-3.1-8B");
+    o.trainer.plan.placement = placement;
+    o.trainer.store.durable = offload::Durable::step;
+    o.memory_only = true;
+    const auto weights = [&](uint32_t pool, uint32_t most_tiles) {
+      o.trainer.plan.pools.weights = pool;
+      o.most_tiles = most_tiles;
+      return bytes(plan_run(o), "host", "weights");
+    };
+    for (const uint32_t pool : {16u, 64u, 500u, 100000u}) {
+      const auto fine = static_cast<double>(weights(pool, 6000));
+      EXPECT_NEAR(static_cast<double>(weights(pool, 500)) / fine, 1, pool < 100000 ? 0 : .2) << pool;  // the last one is more than there is
+      EXPECT_LE(fine, (pool + 16.) * 4 * (1 << 20)) << pool;
+    }
+  }
+}
+
 TEST(RunPlan, StateOnADeviceNeedsNoHost) {
   RunPlanOptions o = options_for("SmolLM2-135M");
   o.trainer.plan.weights = o.trainer.plan.state = Tier::none;

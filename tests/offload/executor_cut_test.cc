@@ -46,7 +46,7 @@ TEST(Executor, EndsWithThePeriodOfAWrongGuessAndGoesOnAfterIt) {
     options.placement = placement;
     const Plan plan = build_train_plan(layout, options);
     CuttingHandlers handlers(plan);
-    Machine machine(plan, handlers);
+    FakeMachine machine(plan, handlers);
     handlers.executor = &machine.executor;
     uint64_t next = 2;
     for (const uint64_t cut : {2, 3, 6}) {

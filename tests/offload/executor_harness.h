@@ -100,6 +100,11 @@ class Watch {
   }
   size_t begun() const { return count(begun_); }
   size_t done() const { return count(done_); }
+  // Operations of a lane in the order in which they began, or were handed over to the disk.
+  std::vector<OpId> order(Lane lane) const {
+    const std::lock_guard lock(mutex_);
+    return orders_[static_cast<size_t>(lane)];
+  }
   bool has_begun(const OpId& id) const {
     const std::lock_guard lock(mutex_);
     return begun_.contains(id);
@@ -126,7 +131,8 @@ class Watch {
   void in_order(const OpId& id) {
     const auto l = static_cast<size_t>(plan_.ops[id.second].lane);
     const auto& order = plan_.order[l];
-    const size_t n = next_[l]++;
+    const size_t n = orders_[l].size();
+    orders_[l].push_back(id);
     if (id != OpId{first_ + n / order.size(), order[n % order.size()]}) note(id, "is out of order in its lane");
   }
 
@@ -137,7 +143,7 @@ class Watch {
   std::map<std::pair<Ring, uint32_t>, Buffer> buffers_;     // by number in the ring
   std::set<OpId> begun_, ended_, done_;
   std::map<uint64_t, size_t> ended_in_;  // operations by period
-  std::array<size_t, kLanes> next_{};
+  std::array<std::vector<OpId>, kLanes> orders_;
   std::array<int, kLanes> at_work_{};
   std::array<uint32_t, kLanes> disk_in_flight_{};
   std::vector<std::string> notes_;
@@ -294,8 +300,8 @@ inline void use(Plan& plan, Ring ring, std::vector<Dep> users) {
 }
 
 // Streams of a device without LibTorch, and an executor on them.
-struct Machine {
-  explicit Machine(const Plan& plan, OpHandlers& handlers, base::Trace* trace = nullptr)
+struct FakeMachine {
+  explicit FakeMachine(const Plan& plan, OpHandlers& handlers, base::Trace* trace = nullptr)
       : executor(plan, handlers, {.compute = compute.get(), .h2d = h2d.get(), .d2h = d2h.get(), .comm = comm.get(), .trace = trace}) {}
   std::unique_ptr<gpu::Device> device = gpu::make_plain_device({});
   std::unique_ptr<gpu::Stream> compute = device->create_stream("compute");

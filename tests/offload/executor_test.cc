@@ -11,42 +11,14 @@
 
 #include "executor_harness.h"
 #include "offload/plan_builder.h"
-#include "offload/ring_edges.h"
 #include "plan_models.h"
+#include "smallest_rings.h"
 
 namespace sluice::offload {
 namespace {
 
 using base::Error;
 using base::ErrorKind;
-
-// No cycle of edges inside a period over data, lane order and buffer reuse; no buffer wanted before a later period's user.
-bool can_run(const Plan& plan) {
-  std::vector<RingEdge> edges;
-  try {
-    edges = ring_edges(plan);
-  } catch (const Error&) {
-    return false;
-  }
-  for (uint32_t v = 0; v < plan.ops.size(); ++v)
-    for (const Dep& dep : plan.ops[v].deps) edges.push_back({dep.op, v, dep.periods});
-  for (const auto& order : plan.order)
-    for (size_t i = 1; i < order.size(); ++i) edges.push_back({order[i - 1], order[i], 0});
-  std::vector<std::vector<uint32_t>> after(plan.ops.size());
-  std::vector<uint32_t> left(plan.ops.size(), 0), ready;
-  for (const RingEdge& edge : edges)
-    if (edge.periods == 0) after[edge.from].push_back(edge.to), ++left[edge.to];
-  for (uint32_t i = 0; i < plan.ops.size(); ++i)
-    if (left[i] == 0) ready.push_back(i);
-  size_t seen = 0;
-  for (; !ready.empty(); ++seen) {
-    const uint32_t op = ready.back();
-    ready.pop_back();
-    for (uint32_t next : after[op])
-      if (--left[next] == 0) ready.push_back(next);
-  }
-  return seen == plan.ops.size();
-}
 
 // Any plan that can run, with rings of the smallest size that lets it (plus `slack`).
 Plan random_plan(uint32_t ops, uint32_t seed, uint32_t slack) {
@@ -94,7 +66,7 @@ std::string joined(const std::vector<std::string>& notes) {
 // Runs the plan; every operation of every period must have run once, and no promise been broken.
 void expect_runs(const Plan& plan, const FakeOptions& options) {
   FakeHandlers handlers(plan, options);
-  Machine machine(plan, handlers);
+  FakeMachine machine(plan, handlers);
   ASSERT_EQ(machine.executor.run(options.first), options.periods);
   EXPECT_EQ(handlers.watch.done(), plan.ops.size() * options.periods);
   EXPECT_EQ(joined(handlers.watch.notes()), "");
@@ -137,7 +109,7 @@ RC_GTEST_PROP(ExecutorProperty, RandomPlansRunInOrderAtTheSmallestPools, ()) {
   options.jitter_us = *rc::gen::element(0, 60);
   options.skip_disk = *rc::gen::inRange<uint32_t>(0, 4);
   FakeHandlers handlers(plan, options);
-  Machine machine(plan, handlers);
+  FakeMachine machine(plan, handlers);
   RC_ASSERT(machine.executor.run(options.first) == options.periods);
   RC_ASSERT(handlers.watch.done() == plan.ops.size() * options.periods);
   RC_ASSERT(joined(handlers.watch.notes()) == "");
@@ -152,7 +124,7 @@ TEST(Executor, RunsGoOnWhereTheLastOneEnded) {
   const Plan plan = pipeline(2);
   for (const uint64_t first : {0, 3, 6}) expect_runs(plan, {.first = first, .periods = 3});
   FakeHandlers handlers(plan, {.periods = 4});
-  Machine machine(plan, handlers);
+  FakeMachine machine(plan, handlers);
   EXPECT_EQ(machine.executor.run(0), 4u);
   EXPECT_EQ(machine.executor.run(4), 0u);  // the same executor again: begin_period says no at once
 }
@@ -174,7 +146,7 @@ TEST(Executor, AStreamWaitsForTheLastOfItsProducers) {
     handlers.at_work = [&](const OpId& id) {
       if (plan.ops[id.second].lane == Lane::h2d) std::this_thread::sleep_for(std::chrono::milliseconds(2));
     };
-    Machine machine(plan, handlers);
+    FakeMachine machine(plan, handlers);
     machine.executor.run(0);
     EXPECT_EQ(joined(handlers.watch.notes()), "");
   }
@@ -191,7 +163,7 @@ TEST(Executor, NoLaneRunsMoreThanThreePeriodsAhead) {
   handlers.at_work = [&](const OpId& id) {
     if (id.second == 1) std::this_thread::sleep_for(std::chrono::microseconds(500));
   };
-  Machine machine(plan, handlers);
+  FakeMachine machine(plan, handlers);
   EXPECT_EQ(machine.executor.run(0), 30u);
   EXPECT_EQ(joined(handlers.watch.notes()), "");
 }
@@ -227,7 +199,7 @@ TEST(Executor, EveryOperationLeavesASpanInTheTrace) {
   const Plan plan = pipeline(2);
   FakeHandlers handlers(plan, {.periods = 3});
   base::Trace trace;
-  Machine machine(plan, handlers, &trace);
+  FakeMachine machine(plan, handlers, &trace);
   machine.executor.run(0);
   const std::string file = testing::TempDir() + "executor_trace.json";
   trace.write(file);
@@ -244,7 +216,7 @@ TEST(Executor, EveryOperationLeavesASpanInTheTrace) {
 // Runs with a failure at `id`: it is reported once, by name and kind, and nothing runs after run() has returned.
 void expect_failure(const Plan& plan, const OpId& id, bool early) {
   FakeHandlers handlers(plan, {.periods = 3, .jitter_us = 0, .fail = id, .fail_early = early});
-  Machine machine(plan, handlers);
+  FakeMachine machine(plan, handlers);
   try {
     machine.executor.run(0);
     FAIL() << plan.name(id.second);
@@ -285,7 +257,7 @@ TEST(Executor, NoCommitAfterAFailure) {
       for (int i = 0; i < 2000 && !handlers.watch.has_begun({1, read}); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     if (id == OpId{0, update}) std::this_thread::sleep_for(std::chrono::milliseconds(20));
   };
-  Machine machine(plan, handlers);
+  FakeMachine machine(plan, handlers);
   EXPECT_THROW(machine.executor.run(0), Error);
   EXPECT_FALSE(handlers.watch.has_begun({0, commit}));
 }
@@ -303,7 +275,7 @@ TEST(Executor, OtherExceptionsAreNamedToo) {
   Plan plan = empty_plan();
   add(plan, Lane::compute);
   order_plan(plan);
-  Machine machine(plan, handlers);
+  FakeMachine machine(plan, handlers);
   try {
     machine.executor.run(0);
     FAIL();
@@ -327,7 +299,7 @@ TEST(Executor, AFailureOfBeginPeriodDrains) {
   Plan plan = empty_plan();
   add(plan, Lane::update);
   order_plan(plan);
-  Machine machine(plan, handlers);
+  FakeMachine machine(plan, handlers);
   try {
     machine.executor.run(0);
     FAIL();
@@ -340,7 +312,7 @@ TEST(Executor, AFailureOfBeginPeriodDrains) {
 TEST(Executor, AnAbandonedStepDrainsAndThrows) {
   const Plan plan = pipeline(3);
   FakeHandlers handlers(plan, {.periods = 1000000, .jitter_us = 0});
-  Machine machine(plan, handlers);
+  FakeMachine machine(plan, handlers);
   handlers.at_work = [&](const OpId& id) {
     if (id == OpId{5, 2}) machine.executor.abandon();
   };
@@ -364,7 +336,7 @@ TEST(Executor, APlanThatCannotGoOnIsAnErrorNotAHang) {
   plan.ops[a].deps.push_back({b, 0});
   order_plan(plan);
   FakeHandlers handlers(plan, {});
-  Machine machine(plan, handlers);
+  FakeMachine machine(plan, handlers);
   try {
     machine.executor.run(0);
     FAIL();
@@ -389,7 +361,7 @@ TEST(Executor, StallsOfComputeAreCountedByCause) {
     const int ms = id.second == read ? 30 : id.second == copy ? 20 : id.second == second ? 10 : 0;
     std::this_thread::sleep_for(std::chrono::milliseconds(ms));
   };
-  Machine machine(plan, handlers);
+  FakeMachine machine(plan, handlers);
   const auto begin = std::chrono::steady_clock::now();
   machine.executor.run(0);
   const double wall = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -420,7 +392,7 @@ TEST(Executor, CountsCommunicationThatNothingHides) {
     const int ms = id.second == beside ? 20 : id.second == gather ? 60 : id.second == after ? 60 : id.second == hidden ? 30 : 0;
     std::this_thread::sleep_for(std::chrono::milliseconds(ms));
   };
-  Machine machine(plan, handlers);
+  FakeMachine machine(plan, handlers);
   machine.executor.run(0);
   const ExecutorStats stats = machine.executor.take_stats();
   EXPECT_GE(stats.busy[static_cast<size_t>(Lane::comm)], 0.085);
@@ -444,7 +416,7 @@ TEST(Executor, FiftyThousandOperationsAreCheap) {
     void done(const OpRun&) override { ++count; }
     size_t count = 0;
   } handlers;
-  Machine machine(plan, handlers);
+  FakeMachine machine(plan, handlers);
   machine.executor.run(0);
   EXPECT_EQ(handlers.count, 4 * plan.ops.size());
 }

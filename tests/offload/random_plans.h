@@ -8,10 +8,10 @@
 
 namespace sluice::offload {
 
-// Blocks of one to four tensors, each trainable or frozen; at least one is trainable.
-inline ModelDesc random_model() {
+// Blocks of one to three tensors, each trainable or frozen; at least one is trainable.
+inline ModelDesc random_model(int most_layers = 5, int64_t most_tiles = 4) {
   ModelDesc m;
-  const int layers = *rc::gen::inRange(1, 6);
+  const int layers = *rc::gen::inRange(1, most_layers + 1);
   m.tied = *rc::gen::arbitrary<bool>();
   const int frozen = *rc::gen::element(0, 0, 1, 3);  // in 4: nothing, a quarter or most of the tensors
   for (int b = 0; b < layers + 2; ++b) {
@@ -19,7 +19,7 @@ inline ModelDesc random_model() {
     const int tensors = *rc::gen::inRange(1, 4);
     for (int t = 0; t < tensors; ++t)
       block.tensors.push_back({fmt::format("t{}.{}", b, t),
-                               {*rc::gen::inRange<int64_t>(1, 4 * kSmallTile)},
+                               {*rc::gen::inRange<int64_t>(1, most_tiles * static_cast<int64_t>(kSmallTile))},
                                *rc::gen::inRange(0, 4) >= frozen});
     m.blocks.push_back(block);
   }

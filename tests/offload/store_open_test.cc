@@ -327,7 +327,7 @@ TEST_F(OpenTest, AFullDiskIsRefusedBeforeAnythingIsWritten) {
   o.paths = {disk};
   const Layout big = small_layout(Schema::bf16, {.rows = 1500});
   expect_error(ErrorKind::disk,
-               {"not enough disk space", disk.string(), "8.00 MiB is free", "2 slots", "storage.paths"},
+               {"not enough disk space", disk.string(), "8.00 MiB is free", "2 slots", "storage.paths", "storage.durable to \"none\""},
                [&] { create(o, big); });
   EXPECT_TRUE(fs::is_empty(disk));
   EXPECT_FALSE(fs::exists(o.run_dir));
