@@ -20,7 +20,7 @@ std::array<double, offload::kLanes> planned_busy(const std::optional<PlannedRun>
 
 RunRecorder::RunRecorder(const configs::RunConfig& config, const std::optional<PlannedRun>& planned)
     : config_(config),
-      watch_(planned_busy(planned)),
+      watch_(planned_busy(planned), planned ? planned->plan.simulation.step_seconds : 0),
       goals_(config.goals, config.steps.value_or(0), config.data.eval.empty() ? 0 : config.run.eval_every) {
   if (!planned) return;
   const offload::Machine& m = planned->machine;

@@ -37,6 +37,7 @@ std::vector<RunEvent> RunWatch::step(const engine::StepReport& report) {
                                       ? "planned"
                                       : fmt::format("in the first {} steps", offload::LaneDriftWatch::kStart),
                                   drift.cause)});
+  if (auto text = prediction_.add(report.seconds)) events.push_back({report.step, "prediction", *text});
   overflows_ = report.skipped && report.loss_scale != 0 ? overflows_ + 1 : 0;
   if (overflows_ != 0 && overflows_ % kOverflows == 0) events.push_back({report.step, "loss_scale", overflow_advice(report, overflows_)});
   if (report.skipped || report.timing_only) return events;

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/prediction_watch.h"
 #include "engine/outliers.h"
 #include "engine/trainer.h"
 #include "offload/lane_drift.h"
@@ -12,7 +13,7 @@ namespace sluice::apps {
 
 struct RunEvent {
   uint64_t step;
-  std::string kind;  // "drift", "outlier", "evaluation", "loss_scale"
+  std::string kind;  // "drift", "prediction", "outlier", "evaluation", "loss_scale"
   std::string text;
 };
 
@@ -22,8 +23,8 @@ std::string event_line(const RunEvent& event);
 // Not thread-safe.
 class RunWatch {
  public:
-  // planned: seconds at work of each lane in a step; 0 where nothing is known.
-  explicit RunWatch(const std::array<double, offload::kLanes>& planned = {}) : drift_(planned) {}
+  // planned: seconds at work of each lane in a step, and seconds of the step; 0 where nothing is known.
+  explicit RunWatch(const std::array<double, offload::kLanes>& planned = {}, double step_seconds = 0) : drift_(planned), prediction_(step_seconds) {}
   std::vector<RunEvent> step(const engine::StepReport& report);
   std::vector<RunEvent> evaluation(uint64_t step, double loss);
 
@@ -31,6 +32,7 @@ class RunWatch {
 
  private:
   offload::LaneDriftWatch drift_;
+  PredictionWatch prediction_;
   engine::OutlierWatch loss_{"loss"}, norm_{"grad_norm"};
   engine::EvalWatch eval_;
   uint64_t overflows_ = 0;  // of fp16, in a row

@@ -9,6 +9,7 @@
 #include "apps/machine_choice.h"
 #include "apps/memory_report.h"
 #include "apps/output_file.h"
+#include "apps/plan_output.h"
 #include "apps/planned_run.h"
 #include "apps/rank_session.h"
 #include "apps/ranks.h"
@@ -35,6 +36,7 @@ using base::ErrorKind;
 
 struct Options : ConfigOptions {
   std::string resume, trace;
+  bool measure = false;
   bool allow_change = false;
   int nproc = 0;  // not given
 };
@@ -166,16 +168,14 @@ configs::RunConfig read(const Options& options, const RankSession& ranks) {
   return config;
 }
 
-// What a plan says of the run, where this machine has been measured: before, or now because a setting is "auto". Chooses the settings
-// that are left open.
-std::optional<PlannedRun> plan_ahead(configs::RunConfig& config, engine::TrainerOptions& trainer, const RankSession& ranks) {
+// What a plan says of the run, where this machine has been measured: before, or now because that is asked for, or a setting is "auto".
+// Chooses the settings that are left open.
+std::optional<PlannedRun> plan_ahead(const Options& options, configs::RunConfig& config, engine::TrainerOptions& trainer, const RankSession& ranks) {
   const engine::HfConfig model = model_of(config);
-  std::optional<offload::Machine> machine = known_machine(config, model);
-  if (!machine && asks_for_choice(config) && trainer.runtime.device == gpu::DeviceKind::cpu) {
-    configs::RunConfig here = config;
-    here.machine.device = configs::DeviceType::cpu;
-    machine = choose_machine("", here, model);
-  }
+  std::optional<offload::Machine> machine;
+  if (!options.measure) machine = known_machine(config, model);
+  if (options.measure || (!machine && asks_for_choice(config) && trainer.runtime.device == gpu::DeviceKind::cpu))
+    machine = choose_machine("", config, model, options.measure);
   if (!machine) return std::nullopt;
   machine = shared_by(*machine, ranks.on_this_host());
   if (ranks.several() && with_emulated_rates(*machine, config.machine).net <= 0) return std::nullopt;  // not measured
@@ -184,7 +184,7 @@ std::optional<PlannedRun> plan_ahead(configs::RunConfig& config, engine::Trainer
   trainer = trainer_options(config);
   trainer.guess_limit = open.choice.guess_limit;
   for (const SettingChoice& s : open.choice.settings) spdlog::info("{}: {} ({})", s.key, setting_text(s.key, s.becomes), s.reason);
-  spdlog::info("a step is predicted to take {:.3g} s", open.run.plan.simulation.step_seconds);
+  spdlog::info("a step is predicted to take {:.3g} s on {}", open.run.plan.simulation.step_seconds, machine_text(*machine));
   return std::move(open.run);
 }
 
@@ -211,7 +211,7 @@ Start decide(const Options& options, const RankSession& ranks) {
     base::fail(ErrorKind::config, "--resume {}: there is no run in it", options.resume);
   check_writable("--trace", options.trace);
   engine::TrainerOptions trainer = trainer_options(start.config);
-  start.planned = plan_ahead(start.config, trainer, ranks);
+  start.planned = plan_ahead(options, start.config, trainer, ranks);
   start.guess_limit = trainer.guess_limit;
   choose_shadow(&start.config, model_of(start.config), host_memory(start.config));
   return start;
@@ -307,6 +307,7 @@ void add_train(CLI::App& app, Context& context) {
                       "on with the run in it")
       ->type_name("auto|DIR");
   command->add_option("--trace", options->trace, "Write a Chrome trace of every operation (chrome://tracing, Perfetto)")->type_name("FILE");
+  command->add_flag("--measure", options->measure, "Measure this machine again, for a few seconds, and plan with that instead of what is known of it");
   command->add_option("--nproc", options->nproc, "Start so many ranks on this machine, and see them through")
       ->type_name("N")
       ->check(CLI::Range(1, 1024));

@@ -60,7 +60,7 @@ int run_tune(const Options& options) {
   if (options.json) {
     fmt::print("{}\n", tuned_json(tuned).dump(2));
   } else {
-    fmt::print("{} on {}{}\nbefore: {}\nafter:  {}\n", tuned.after.model, machine.name, machine.assumed ? " (assumed rates)" : "",
+    fmt::print("{} on {}\nbefore: {}\nafter:  {}\n", tuned.after.model, machine_text(machine),
                step_text(tuned.before), step_text(tuned.after));
     if (!tuned.settings.empty()) fmt::print("\n{}", choices_table(tuned.settings));
     if (tuned.settings.empty() && tuned.after.fits())

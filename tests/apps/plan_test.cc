@@ -355,6 +355,33 @@ TEST_F(PlanTest, ThisMachineIsMeasuredOnce) {
   EXPECT_EQ(json::parse(first.out).at("machine").at("assumed"), false);
 }
 
+// A profile may have been taken while other programs were at work: its age is told, and it can be taken again.
+TEST_F(PlanTest, AnOldProfileIsNamedAndCanBeTakenAgain) {
+  EXPECT_THAT(plan("config.json", {}, {}).out, HasSubstr("(measured just now, "));
+  const auto file = std::filesystem::directory_iterator(at("cache/sluice"))->path();
+  json profile = json::parse(read_all(file));
+  profile["disk"]["flush"] = 1.5;
+  profile["busy"] = "adam differed by 70 % between rounds";
+  write_all(file, profile.dump());
+  std::filesystem::last_write_time(file, std::filesystem::last_write_time(file) - std::chrono::hours(75));
+  const ProgramResult old = plan("config.json", {}, {});
+  EXPECT_THAT(old.out, HasSubstr("(measured 3 days ago, " + file.string() + "; --measure takes it again)"));
+  EXPECT_THAT(old.err, HasSubstr("busy when it was measured (adam differed by 70 % between rounds)"));
+
+  // A run that is far from what that profile promises says so once, and goes on.
+  EXPECT_THAT(succeed(train({"steps=14", "execution.overlap=none"})), HasSubstr("--measure measures it again"));
+  const std::string metrics = read_all(at("run/metrics.jsonl"));
+  const size_t told = metrics.find(R"("event":"prediction")");
+  ASSERT_NE(told, std::string::npos);
+  EXPECT_EQ(metrics.find(R"("event":"prediction")", told + 1), std::string::npos);
+
+  EXPECT_THAT(succeed(train({"run.dir=again"}, {"--measure"})), HasSubstr("measuring this machine"));
+  EXPECT_LT(json::parse(read_all(file)).at("disk").at("flush").get<double>(), 1.5);
+  EXPECT_THAT(plan("config.json", {}, {}).out, HasSubstr("(measured just now, "));
+  EXPECT_THAT(plan("config.json", {}, {"--measure"}).err, HasSubstr("measuring this machine"));
+  EXPECT_EQ(plan("config.json", {}, {"--measure", "--machine", "h100"}).status, 2);
+}
+
 TEST_F(PlanTest, ARunOnAMeasuredMachineTellsWhatWasPredicted) {
   const ProgramResult r = plan("config.json", {"execution.overlap=forward"}, {"--json"});
   const double planned = json::parse(r.out).at("step_seconds");
