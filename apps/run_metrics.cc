@@ -1,5 +1,7 @@
 #include "apps/run_metrics.h"
 
+#include <fmt/format.h>
+
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -32,6 +34,16 @@ void add(const json& line, RunMetrics& metrics) {
 }
 
 }  // namespace
+
+offload::ExecutorStats lanes_of(const StepFigures& step) {
+  offload::ExecutorStats stats;
+  for (size_t l = 0; l < offload::kLanes; ++l) {
+    const std::string lane = fmt::format("lanes.{}.", offload::to_string(static_cast<offload::Lane>(l)));
+    if (const auto seconds = step.values.find(lane + "seconds"); seconds != step.values.end()) stats.busy[l] = seconds->second;
+    if (const auto bytes = step.values.find(lane + "bytes"); bytes != step.values.end()) stats.bytes[l] = static_cast<uint64_t>(bytes->second);
+  }
+  return stats;
+}
 
 RunMetrics read_metrics(const std::filesystem::path& file) {
   std::ifstream in(file);

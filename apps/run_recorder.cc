@@ -12,15 +12,17 @@ namespace sluice::apps {
 
 namespace {
 
-std::array<double, offload::kLanes> planned_busy(const std::optional<PlannedRun>& planned) {
-  return planned ? planned->plan.simulation.busy : std::array<double, offload::kLanes>{};
+offload::PlannedLanes planned_lanes(const std::optional<PlannedRun>& planned) {
+  if (!planned) return {};
+  const offload::Simulation& s = planned->plan.simulation;
+  return {s.step_seconds, s.busy, s.bytes};
 }
 
 }  // namespace
 
 RunRecorder::RunRecorder(const configs::RunConfig& config, const std::optional<PlannedRun>& planned)
     : config_(config),
-      watch_(planned_busy(planned), planned ? planned->plan.simulation.step_seconds : 0),
+      watch_(planned_lanes(planned)),
       goals_(config.goals, config.steps.value_or(0), config.data.eval.empty() ? 0 : config.run.eval_every) {
   if (!planned) return;
   const offload::Machine& m = planned->machine;
@@ -41,12 +43,16 @@ engine::TrainerEvents RunRecorder::events() {
   return events;
 }
 
-void RunRecorder::open(const RunDir& run, const engine::Trainer& trainer) {
+void RunRecorder::open(const RunDir& run, const engine::Trainer& trainer, bool same_lanes) {
   trainer_ = &trainer;
   facts_.planned = link_bytes(trainer.plan());
   facts_.flops = trainer.flops_per_step();
   facts_.now = trainer.counters();
-  if (std::filesystem::exists(run.metrics_file())) goals_.resume(read_metrics(run.metrics_file()));
+  if (std::filesystem::exists(run.metrics_file())) {
+    const RunMetrics earlier = read_metrics(run.metrics_file());
+    goals_.resume(earlier);
+    watch_.resume(earlier, same_lanes);
+  }
   metrics_.emplace(run.metrics_file());
   last_ = Clock::now();
 }

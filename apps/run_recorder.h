@@ -24,8 +24,8 @@ class RunRecorder {
 
   engine::TrainerEvents events();
   // Before the first step, when the store is open and the lines of steps that were not committed have been cut. The trainer must
-  // outlive the steps. Error(disk).
-  void open(const RunDir& run, const engine::Trainer& trainer);
+  // outlive the steps. same_lanes: earlier steps of the run gave the lanes the same work. Error(disk).
+  void open(const RunDir& run, const engine::Trainer& trainer, bool same_lanes);
   // What was measured of this machine before the run; none: nothing was.
   const std::optional<Ceilings>& ceilings() const { return ceilings_; }
   std::vector<Goal> goals() const { return goals_.forecast(); }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "apps/prediction_watch.h"
+#include "apps/run_metrics.h"
 #include "engine/outliers.h"
 #include "engine/trainer.h"
 #include "offload/lane_drift.h"
@@ -23,8 +24,9 @@ std::string event_line(const RunEvent& event);
 // Not thread-safe.
 class RunWatch {
  public:
-  // planned: seconds at work of each lane in a step, and seconds of the step; 0 where nothing is known.
-  explicit RunWatch(const std::array<double, offload::kLanes>& planned = {}, double step_seconds = 0) : drift_(planned), prediction_(step_seconds) {}
+  explicit RunWatch(const offload::PlannedLanes& planned = {}) : drift_(planned), prediction_(planned.step_seconds) {}
+  // The steps before this start: what stands out is judged by them too. same_lanes: the lanes had the same work as now.
+  void resume(const RunMetrics& earlier, bool same_lanes);
   std::vector<RunEvent> step(const engine::StepReport& report);
   std::vector<RunEvent> evaluation(uint64_t step, double loss);
 

@@ -1,6 +1,7 @@
 // sluice train: one command that starts a run, or with --resume goes on with it.
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 
@@ -59,9 +60,20 @@ void check_same_numbers(const RunDir& run, const configs::RunConfig& stored, con
 // A run may go on with another learning rate, or in other places: nothing is wrong, but whoever did not mean it should see it.
 void note_changes(const configs::RunConfig& stored, const configs::RunConfig& now) {
   std::string list;
-  for (const auto& d : configs::compare_free_settings(stored, now))
+  for (const auto& d : configs::compare_free_settings(stored, with_absolute_paths(now)))
     if (d.key != "model.path") list += fmt::format("\n  {}: {} -> {}", d.key, d.stored, d.now);
   if (!list.empty()) spdlog::info("changed since the run was last started:{}", list);
+}
+
+// Do a step's lanes have the same work as before? Then what they took before says what they should take.
+bool same_lanes(const configs::RunConfig& stored, const configs::RunConfig& now) {
+  constexpr const char* kSchedule[] = {"aio.", "data.sequence_length", "execution.", "gradient_accumulation_steps", "machine.", "memory.pinned", "memory.shadow",
+                                       "storage.", "train_", "zero_optimization."};
+  auto differences = configs::compare_numeric_settings(stored, now);
+  for (auto& d : configs::compare_free_settings(stored, with_absolute_paths(now))) differences.push_back(std::move(d));
+  return stored.run.world == now.run.world && std::ranges::none_of(differences, [&](const configs::Difference& d) {
+           return std::ranges::any_of(kSchedule, [&](const char* key) { return d.key.starts_with(key); });
+         });
 }
 
 // Only once the store has been opened: that it is the same model is for the store to say.
@@ -239,7 +251,7 @@ Start decide_together(const Options& options, RankSession& ranks) {
 
 // What a look at the run later needs to know of this start.
 void record_start(RunStart& started, std::chrono::steady_clock::time_point opening, engine::Trainer& trainer, RunRecorder& recorder,
-                  const RunDir& run, const RunMemory& memory) {
+                  const RunDir& run, const RunMemory& memory, bool same_work) {
   started.open_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - opening).count();
   started.step = trainer.step();
   started.flops_per_step = trainer.flops_per_step();
@@ -247,7 +259,7 @@ void record_start(RunStart& started, std::chrono::steady_clock::time_point openi
   started.ceilings = recorder.ceilings();
   append_start(started, run.starts_file());
   write_run_memory(memory, run.memory_file());
-  recorder.open(run, trainer);
+  recorder.open(run, trainer, same_work);
 }
 
 int train(const Options& options, RankSession& ranks) {
@@ -274,7 +286,7 @@ int train(const Options& options, RankSession& ranks) {
     const auto opening = std::chrono::steady_clock::now();
     RunStart started;
     started.steps_lost = start(trainer, ranks, run, config, stored);
-    if (ranks.first()) record_start(started, opening, trainer, recorder, run, memory);
+    if (ranks.first()) record_start(started, opening, trainer, recorder, run, memory, stored && same_lanes(*stored, config));
     base::Trace trace;
     const bool traced = ranks.first() && !options.trace.empty();
     const engine::RunOutcome outcome = trainer.run(traced ? &trace : nullptr);

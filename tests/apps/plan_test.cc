@@ -343,6 +343,13 @@ TEST_F(PlanTest, ARunWritesDownItsMemoryAndEveryFigure) {
   EXPECT_THAT(read_all(at("run/report.html")), HasSubstr("<h2>Memory</h2>"));
 }
 
+// A run stores its paths absolute; the same ones written relative are no change.
+TEST_F(PlanTest, AResumeTellsOnlyWhatChanged) {
+  succeed(train());
+  EXPECT_THAT(succeed(resume()), testing::Not(HasSubstr("changed since")));
+  EXPECT_THAT(succeed(resume({"steps=3"})), testing::AllOf(HasSubstr("steps: 2 -> 3"), testing::Not(HasSubstr("run.dir:"))));
+}
+
 TEST_F(PlanTest, ThisMachineIsMeasuredOnce) {
   const ProgramResult first = plan("config.json", {}, {"--json"});
   EXPECT_EQ(first.status, 0) << first.err;
