@@ -7,7 +7,6 @@
 
 #include "apps/command.h"
 #include "apps/logging.h"
-#include "apps/machine_choice.h"
 #include "apps/memory_report.h"
 #include "apps/output_file.h"
 #include "apps/plan_output.h"
@@ -17,6 +16,7 @@
 #include "apps/resident_choice.h"
 #include "apps/run_dir.h"
 #include "apps/run_figures.h"
+#include "apps/run_machine.h"
 #include "apps/run_memory.h"
 #include "apps/run_recorder.h"
 #include "apps/run_starts.h"
@@ -35,9 +35,8 @@ namespace {
 
 using base::ErrorKind;
 
-struct Options : ConfigOptions {
+struct Options : MachineOptions {
   std::string resume, trace;
-  bool measure = false;
   bool allow_change = false;
   int nproc = 0;  // not given
 };
@@ -180,17 +179,11 @@ configs::RunConfig read(const Options& options, const RankSession& ranks) {
   return config;
 }
 
-// What a plan says of the run, where this machine has been measured: before, or now because that is asked for, or a setting is "auto".
-// Chooses the settings that are left open.
+// What a plan says of the run, where it is known how fast the machine is. Chooses the settings that are left open.
 std::optional<PlannedRun> plan_ahead(const Options& options, configs::RunConfig& config, engine::TrainerOptions& trainer, const RankSession& ranks) {
   const engine::HfConfig model = model_of(config);
-  std::optional<offload::Machine> machine;
-  if (!options.measure) machine = known_machine(config, model);
-  if (options.measure || (!machine && asks_for_choice(config) && trainer.runtime.device == gpu::DeviceKind::cpu))
-    machine = choose_machine("", config, model, options.measure);
+  const std::optional<offload::Machine> machine = run_machine(options, config, model, ranks);
   if (!machine) return std::nullopt;
-  machine = shared_by(*machine, ranks.on_this_host());
-  if (ranks.several() && with_emulated_rates(*machine, config.machine).net <= 0) return std::nullopt;  // not measured
   OpenPlan open = plan_open(config, model, *machine, {});
   config = open.choice.config;
   trainer = trainer_options(config);
@@ -319,7 +312,7 @@ void add_train(CLI::App& app, Context& context) {
                       "on with the run in it")
       ->type_name("auto|DIR");
   command->add_option("--trace", options->trace, "Write a Chrome trace of every operation (chrome://tracing, Perfetto)")->type_name("FILE");
-  command->add_flag("--measure", options->measure, "Measure this machine again, for a few seconds, and plan with that instead of what is known of it");
+  add_machine_options(*command, *options, "this machine is measured once, in a few seconds, when a setting is \"auto\"");
   command->add_option("--nproc", options->nproc, "Start so many ranks on this machine, and see them through")
       ->type_name("N")
       ->check(CLI::Range(1, 1024));

@@ -399,6 +399,19 @@ TEST_F(PlanTest, ARunOnAMeasuredMachineTellsWhatWasPredicted) {
   EXPECT_NEAR(json::parse(line).at("predicted_seconds").get<double>() / planned, 1, 1e-3);
 }
 
+TEST_F(PlanTest, ARunIsPlannedForTheMachineThatIsNamed) {
+  const ProgramResult r = plan("config.json", {"execution.overlap=forward", "execution.keep_graphs=auto"}, {"--json", "--machine", "rtx4090-64g"});
+  const double planned = json::parse(r.out).at("step_seconds");
+  const Words set{"execution.overlap=forward", "execution.keep_graphs=auto"};
+  EXPECT_THAT(succeed(train(set, {"--machine", "rtx4090-64g"})), HasSubstr("on rtx4090-64g (assumed rates)"));
+  EXPECT_FALSE(std::filesystem::exists(at("cache")));  // this one is not measured
+  const std::string metrics = read_all(at("run/metrics.jsonl"));
+  EXPECT_NEAR(json::parse(metrics.substr(0, metrics.find('\n'))).at("predicted_seconds").get<double>() / planned, 1, 0.05);
+  succeed(train({"run.dir=plain"}));
+  EXPECT_EQ(inspect("run").at("weights_xxh3"), inspect("plain").at("weights_xxh3"));
+  expect_refused(train({"run.dir=no"}, {"--machine", "rtx4091"}), 2, {"neither a file nor a built-in machine"});
+}
+
 TEST_F(PlanTest, AnOpenOverlapIsTheFastest) {
   const Words memory{"memory.host=400GiB", "memory.gpu=64GiB"};
   const double open = plan_json("big.json", memory).at("step_seconds");
