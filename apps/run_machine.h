@@ -8,7 +8,7 @@
 namespace sluice::apps {
 
 // A rank's share of the machine that is named, or of this one: as it was measured before, or measured now, for a few seconds, when that is
-// asked for, or a setting is "auto". None: nothing is predicted.
+// asked for, a setting is "auto", or the run is long enough to be worth it. None: nothing is predicted, and a line says why and what to do.
 // The config's open values are chosen. Errors: config, disk.
 std::optional<offload::Machine> run_machine(const MachineOptions& options, const configs::RunConfig& config, const engine::HfConfig& model,
                                             const RankSession& ranks);

@@ -312,7 +312,7 @@ void add_train(CLI::App& app, Context& context) {
                       "on with the run in it")
       ->type_name("auto|DIR");
   command->add_option("--trace", options->trace, "Write a Chrome trace of every operation (chrome://tracing, Perfetto)")->type_name("FILE");
-  add_machine_options(*command, *options, "this machine is measured once, in a few seconds, when a setting is \"auto\"");
+  add_machine_options(*command, *options, "this machine is measured once, in a few seconds, when the run is long enough or a setting is \"auto\"");
   command->add_option("--nproc", options->nproc, "Start so many ranks on this machine, and see them through")
       ->type_name("N")
       ->check(CLI::Range(1, 1024));

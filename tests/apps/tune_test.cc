@@ -132,6 +132,20 @@ TEST_F(TuneTest, AutoMakesTrainMeasureTheMachineOnce) {
   EXPECT_EQ(read_all(at("first/metrics.jsonl")).substr(0, 60), read_all(at("plain/metrics.jsonl")).substr(0, 60)) << "the same bits";
 }
 
+// Before anything is loaded: here the run ends as soon as it finds that it does not fit.
+TEST_F(TuneTest, ALongRunIsMeasuredForAndAShortOneSaysThatItIsNot) {
+  const auto told = [&](const Words& set) {
+    Words words{"memory.gpu=1MiB", "machine.compute=1GFLOP/s"};
+    words.insert(words.end(), set.begin(), set.end());
+    const ProgramResult r = run(train(words));
+    EXPECT_EQ(r.status, 6) << r.err;
+    return r.err;
+  };
+  EXPECT_THAT(told({"steps=10"}), testing::AllOf(HasSubstr("nothing is predicted"), HasSubstr("sluice plan"), Not(HasSubstr("measuring this machine"))));
+  EXPECT_THAT(told({"steps=100000", "train_micro_batch_size_per_gpu=1", "data.sequence_length=8"}), HasSubstr("nothing is predicted"));  // tiny steps
+  EXPECT_THAT(told({"steps=1000"}), testing::AllOf(HasSubstr("measuring this machine"), HasSubstr("is predicted to take")));
+}
+
 TEST_F(TuneTest, RanksAreTunedToo) {
   const Words batch{"train_batch_size=16", "gradient_accumulation_steps=4"};
   const json one = document("tune", "1b.json", {}), four = document("tune", "1b.json", batch, {"--world", "2"});
