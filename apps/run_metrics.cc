@@ -27,7 +27,7 @@ void add(const json& line, RunMetrics& metrics) {
   } else if (line.contains("commit_seconds")) {
     metrics.commits.push_back({step, line.at("commit_seconds").get<double>()});
   } else if (line.contains("eval_loss")) {
-    metrics.evaluations.push_back({step, line.at("eval_loss").get<double>(), line.value("eval_seconds", 0.0)});
+    metrics.evaluations.push_back({step, line.at("eval_loss").get<double>(), line.value("eval_seconds", 0.0), line.value("time", 0.0)});
   } else {
     flatten("", line, metrics.steps.emplace_back(StepFigures{step, {}}).values);
   }

@@ -18,6 +18,7 @@ struct EvalFigures {
   uint64_t step;
   double loss;
   double seconds = 0;  // that training stood still for it; 0: unknown
+  double time = 0;     // since 1970; 0: unknown
 };
 struct StoredEvent {
   uint64_t step;

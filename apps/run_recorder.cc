@@ -12,6 +12,8 @@ namespace sluice::apps {
 
 namespace {
 
+double unix_time() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+
 offload::PlannedLanes planned_lanes(const std::optional<PlannedRun>& planned) {
   if (!planned) return {};
   const offload::Simulation& s = planned->plan.simulation;
@@ -59,6 +61,7 @@ void RunRecorder::open(const RunDir& run, const engine::Trainer& trainer, bool s
 
 void RunRecorder::step(const engine::StepReport& report) {
   last_ = Clock::now();
+  facts_.time = unix_time();
   facts_.before = std::exchange(facts_.now, trainer_->counters());
   facts_.device = trainer_->device_memory();
   facts_.process = base::read_process_memory();
@@ -79,6 +82,7 @@ void RunRecorder::evaluation(uint64_t step, const engine::EvalResult& result) {
   spdlog::info("evaluation after step {}: loss {:.4f}, perplexity {:.2f} over {} tokens", step, result.loss, result.perplexity(),
                result.tokens);
   metrics_->append(nlohmann::ordered_json{{"step", step},
+                                          {"time", unix_time()},
                                           {"eval_loss", result.loss},
                                           {"eval_perplexity", result.perplexity()},
                                           {"eval_seconds", seconds}}

@@ -66,7 +66,8 @@ std::string metrics_line(const engine::StepReport& s, const StepFacts& facts) {
       {"lanes", lanes},
       {"skipped", s.skipped},
       {"redone", s.redone},
-      {"committed", s.committed}};
+      {"committed", s.committed},
+      {"time", facts.time}};
   line.update(facts_json(s, facts));
   if (const std::optional<double> hidden = hidden_communication(s.stats))
     line["communication"] = {{"seconds", s.stats.busy[static_cast<size_t>(Lane::comm)]}, {"hidden", *hidden}};
