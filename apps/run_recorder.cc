@@ -22,9 +22,9 @@ offload::PlannedLanes planned_lanes(const std::optional<PlannedRun>& planned) {
 
 }  // namespace
 
-RunRecorder::RunRecorder(const configs::RunConfig& config, const std::optional<PlannedRun>& planned)
+RunRecorder::RunRecorder(const configs::RunConfig& config, const std::optional<PlannedRun>& planned, bool gives_up)
     : config_(config),
-      watch_(planned_lanes(planned)),
+      watch_(planned_lanes(planned), gives_up),
       goals_(config.goals, config.steps.value_or(0), config.data.eval.empty() ? 0 : config.run.eval_every) {
   if (!planned) return;
   const offload::Machine& m = planned->machine;

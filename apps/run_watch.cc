@@ -54,6 +54,7 @@ std::vector<RunEvent> RunWatch::step(const engine::StepReport& report) {
                                       : fmt::format("in the first {} steps", offload::LaneDriftWatch::kStart),
                                   100 * drift.excess, drift.cause)});
   if (auto text = prediction_.add(report.seconds)) events.push_back({report.step, "prediction", *text});
+  if (auto text = guesses_.add(report.guessed, report.redone)) events.push_back({report.step, "guess", *text});
   overflows_ = report.skipped && report.loss_scale != 0 ? overflows_ + 1 : 0;
   if (overflows_ != 0 && overflows_ % kOverflows == 0) events.push_back({report.step, "loss_scale", overflow_advice(report, overflows_)});
   if (report.skipped || report.timing_only) return events;

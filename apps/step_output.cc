@@ -65,6 +65,7 @@ std::string metrics_line(const engine::StepReport& s, const StepFacts& facts) {
       {"bytes", {{"disk_read", moved.disk_read}, {"disk_write", moved.disk_write}, {"h2d", moved.h2d}, {"d2h", moved.d2h}, {"net", moved.net}}},
       {"lanes", lanes},
       {"skipped", s.skipped},
+      {"guessed", s.guessed},
       {"redone", s.redone},
       {"committed", s.committed},
       {"time", facts.time}};

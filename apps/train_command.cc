@@ -269,7 +269,7 @@ int train(const Options& options, RankSession& ranks) {
   trainer_options_.guess_limit = begin.guess_limit;
   trainer_options_.runtime.queue.strict = trainer_options_.store.strict = options.strict;
   ranks.connect(trainer_options_);
-  RunRecorder recorder(config, begin.planned);
+  RunRecorder recorder(config, begin.planned, begin.guess_limit.has_value());
   engine::TrainerEvents events = recorder.events();
   if (!ranks.first()) events = {.stop = events.stop};
   engine::Trainer trainer(trainer_options_, events);
