@@ -29,13 +29,15 @@ constexpr const char* kSearched[] = {kOverlap, kBoundaries, kGraphs, kWeights, k
 
 Json value_of(const RunConfig& config, const char* key) { return configs::find_key(key)->write(config); }
 
+bool is_open(const RunConfig& config, const char* key) {
+  return value_of(config, key) == "auto" || configs::origin_of(config, key).kind == configs::Origin::Kind::derived;
+}
+
+Json given(const RunConfig& config, const char* key) { return is_open(config, key) ? Json("auto") : value_of(config, key); }
+
 RunConfig with(RunConfig config, const char* key, const Json& value) {
   configs::find_key(key)->read(config, value);
   return config;
-}
-
-bool is_open(const RunConfig& config, const char* key) {
-  return value_of(config, key) == "auto" || configs::origin_of(config, key).kind == configs::Origin::Kind::derived;
 }
 
 std::string took(double seconds) { return fmt::format("{:.4g} s", seconds); }
@@ -75,7 +77,7 @@ class Chooser {
 
   void take(const char* key, const Json& value, std::optional<double> seconds, const std::string& why) {
     std::erase_if(choice_.settings, [&](const SettingChoice& s) { return s.key == key; });
-    choice_.settings.push_back({key, value_of(original_, key), value, seconds_.value_or(0), seconds.value_or(0), why});
+    choice_.settings.push_back({key, given(original_, key), value, seconds_.value_or(0), seconds.value_or(0), why});
     choice_.config = with(config(), key, value);
     seconds_ = seconds;
     changed_ = key;

@@ -12,7 +12,7 @@ namespace sluice::apps {
 
 struct SettingChoice {
   std::string key;             // "execution.keep_graphs"
-  configs::Json was, becomes;  // as a config has them
+  configs::Json was, becomes;  // as a config has them; was "auto": it left this open
   double before = 0, after = 0;  // seconds of a step, coarsely simulated; before 0: the config did not fit
   std::string reason;
 };

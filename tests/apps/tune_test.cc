@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 #include "tests/apps/run_fixture.h"
@@ -95,6 +97,28 @@ TEST_F(TuneTest, TheTunedConfigKeepsItsPromise) {
   const ProgramResult text = on_4090("tune", "1b.json", defaults());
   EXPECT_THAT(text.out, HasSubstr("why"));
   EXPECT_THAT(on_4090("tune", "best.json", {}).out, HasSubstr("nothing to change"));
+}
+
+TEST_F(TuneTest, TheTableBeginsWithTheConfigAndFollowsTheSearch) {
+  Words set = defaults();
+  std::erase(set, "execution.keep_weights=0");
+  set.push_back("memory.host=20GiB");
+  const json tuned = document("tune", "1b.json", set, {"--out", "best.json"});
+  double before = 1e9;
+  for (const json& s : tuned.at("settings")) {
+    const bool given = std::ranges::any_of(set, [&](const std::string& assignment) { return assignment.starts_with(s.at("key").get<std::string>() + "="); });
+    EXPECT_EQ(s.at("was") == "auto", !given) << s;
+    EXPECT_LE(s.at("step_seconds_before"), before) << s;
+    before = s.at("step_seconds_before");
+    EXPECT_LE(s.at("step_seconds_after"), before) << s;
+  }
+  const ProgramResult text = on_4090("tune", "1b.json", set);
+  EXPECT_THAT(text.out, Not(testing::ContainsRegex("[0-9][KMG]iB")));  // "17.3 GiB" everywhere
+
+  const ProgramResult shown = run({"config", "best.json"});  // a model that can only be planned
+  EXPECT_EQ(shown.status, 0) << shown.err;
+  EXPECT_THAT(shown.out, HasSubstr("can only be planned"));
+  for (const json& s : tuned.at("settings")) EXPECT_THAT(shown.out, HasSubstr(s.at("reason").get<std::string>()));
 }
 
 TEST_F(TuneTest, NumbersChangeOnlyWhenAsked) {
