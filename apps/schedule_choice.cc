@@ -24,8 +24,9 @@ constexpr const char* kSlots = "execution.device_slots";
 constexpr const char* kPinned = "memory.pinned";
 constexpr const char* kShadow = "memory.shadow";
 constexpr const char* kState = "execution.pools.state";
+constexpr const char* kWeightsPool = "execution.pools.weights";
 constexpr const char* kBoundaries = "execution.boundaries";
-constexpr const char* kSearched[] = {kOverlap, kBoundaries, kGraphs, kWeights, kSlots, kPinned, kState};
+constexpr const char* kSearched[] = {kOverlap, kBoundaries, kGraphs, kWeights, kSlots, kPinned, kState, kWeightsPool};
 
 Json value_of(const RunConfig& config, const char* key) { return configs::find_key(key)->write(config); }
 
@@ -59,6 +60,8 @@ class Chooser {
     if (!none) smallest(kSlots, {1, 2, 3, 4}, "layers on the device let copies run ahead");
     if (on_disk()) smallest(kPinned, pinned_sizes(), "are never read again");
     if (on_disk()) smallest(kState, {4, 8, 16, 32, 64, 128, 256, 512}, "state buffers let reads, the optimizer and writes run beside each other");
+    if (config().zero_optimization.offload_param.device == offload::Tier::nvme)
+      smallest(kWeightsPool, {16, 32, 64, 128, 256, 512, 1024}, "buffers for weights let reads run ahead of copies");
     if (!changed_.empty()) overlap();
     for (const char* key : kSearched) settle(key);
     settle(kShadow);

@@ -92,8 +92,8 @@ void add_tune(CLI::App& app, Context& context) {
                     "Also choose micro-batch and accumulation at the same tokens per step; this changes the last bits of the numbers");
   command->add_option("--tokens", options->tokens, "With --batch: tokens per step instead of the config's")->type_name("N");
   command->footer(
-      "Searched: execution.overlap, boundaries, keep_graphs, keep_weights, device_slots, pools.state and memory.pinned, within memory.gpu\n"
-      "and memory.host. Times are simulated. Exit codes as for sluice plan.");
+      "Searched: execution.overlap, boundaries, keep_graphs, keep_weights, device_slots, pools.state, pools.weights and memory.pinned,\n"
+      "within memory.gpu and memory.host. (pools.gradients holds all that a step makes: with fewer it cannot run, more are of no use.) Times are simulated. Exit codes as for sluice plan.");
 }
 
 }  // namespace sluice::apps

@@ -16,7 +16,7 @@ using testing::HasSubstr;
 using testing::Not;
 
 constexpr const char* kSearched[] = {"execution.overlap",      "execution.boundaries", "execution.keep_graphs",    "execution.keep_weights",
-                                     "execution.device_slots", "execution.pools.state", "memory.pinned"};
+                                     "execution.device_slots", "execution.pools.state", "execution.pools.weights", "memory.pinned"};
 
 class TuneTest : public RunFixture {
  protected:
@@ -42,7 +42,7 @@ class TuneTest : public RunFixture {
   }
   static Words defaults() {
     return {"execution.overlap=forward", "execution.keep_graphs=0", "execution.keep_weights=0", "execution.device_slots=2",
-            "execution.pools.state=32",  "memory.pinned=0",         "execution.boundaries=gpu"};
+            "execution.pools.state=32",  "memory.pinned=0",         "execution.boundaries=gpu", "execution.pools.weights=16"};
   }
 };
 
@@ -60,6 +60,18 @@ TEST_F(TuneTest, OpenSettingsAreChosenWithinTheBudgets) {
     }
     EXPECT_EQ(open, document("plan", "1b.json", memory));  // deterministic
   }
+}
+
+// Weights from the disk and state in RAM: what waits is a layer's copy for its read.
+TEST_F(TuneTest, BuffersForWeightsAreChosenWhereReadsAreWaitedFor) {
+  Words set = defaults();
+  std::erase(set, "execution.pools.weights=16");
+  set.insert(set.end(), {"zero_optimization.offload_optimizer.device=cpu", "storage.durable=checkpoint"});
+  const json open = document("plan", "1b.json", set);
+  ASSERT_EQ(open.at("chosen").size(), 1u);
+  EXPECT_EQ(open.at("chosen")[0].at("key"), "execution.pools.weights");
+  set.push_back("execution.pools.weights=16");
+  EXPECT_LT(open.at("step_seconds").get<double>(), 0.96 * document("plan", "1b.json", set).at("step_seconds").get<double>());
 }
 
 TEST_F(TuneTest, WhatIsGivenIsLeftAlone) {
