@@ -91,7 +91,7 @@ ComputeBench bench_compute(const BenchOptions& options, gpu::Device& device) {
   std::vector<double> products;
   for (int round = 0; round < 3; ++round) {
     const double cpu = base::process_cpu_seconds(), begin = base::monotonic_seconds();
-    bench.step.rounds.rates.push_back(engine::measure_compute(measure, device));
+    bench.step.rounds.rates.push_back(engine::measure_compute(measure, device, 1).median());
     const double seconds = base::monotonic_seconds() - begin;
     bench.step.rounds.cpu_per_unit += (base::process_cpu_seconds() - cpu) / seconds / bench.step.rounds.rates.back() / 3;
     products.push_back(engine::measure_product(measure, device));

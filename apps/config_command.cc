@@ -38,7 +38,9 @@ void print_keys(bool json) {
   } else {
     fmt::print(
         "deepspeed\n    a DeepSpeed config to import, under looser rules; keys given beside it win\n"
-        "    a path, looked up beside the config, or the content in braces\n");
+        "    a path, looked up beside the config, or the content in braces\n"
+        "reasons\n    why keys have their values, as sluice tune writes it; without effect\n"
+        "    texts by key, in braces\n");
   }
 }
 
@@ -62,13 +64,21 @@ void print_table(const configs::RunConfig& config) {
   for (const std::string& note : config.notes) fmt::print("note: {}\n", note);
 }
 
+// A model that is not on disk can only be planned; its config is printed all the same.
+configs::RunConfig read(const Options& options) {
+  configs::RunConfig planned = configs::read_config(options.config, {.set = options.set, .purpose = configs::Purpose::planning});
+  if (planned.model.sizes.is_null()) return configs::read_config(options.config, {.set = options.set});
+  planned.notes.push_back("model.sizes: there is no model on disk, so this config can only be planned");
+  return planned;
+}
+
 int run_config(const Options& options) {
   if (options.keys) {
     print_keys(options.json);
     return 0;
   }
   if (options.config.empty()) base::fail(base::ErrorKind::config, "sluice config needs a CONFIG, or --keys");
-  const configs::RunConfig config = configs::read_config(options.config, {.set = options.set});
+  const configs::RunConfig config = read(options);
   options.json ? print_json(config) : print_table(config);
   return 0;
 }

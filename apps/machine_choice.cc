@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 
 #include "base/error.h"
@@ -41,14 +42,15 @@ engine::MeasureOptions measure_options(const configs::RunConfig& c, const engine
 }
 
 // A profile that cannot be kept costs a measurement the next time, nothing else.
-void keep(const Machine& machine, const fs::path& file) {
+bool keep(const Machine& machine, const fs::path& file) {
   try {
     std::error_code ignored;
     fs::create_directories(file.parent_path(), ignored);
     configs::write_machine(machine, file);
-    spdlog::info("measured this machine; the profile is in {}", file.string());
+    return true;
   } catch (const base::Error& error) {
     spdlog::warn("the profile of this machine is not kept: {}", error.what());
+    return false;
   }
 }
 
@@ -57,30 +59,48 @@ fs::path profile_of(const engine::MeasureOptions& options) {
   return profile_cache() / fmt::format("machine-{}.json", base::hash_hex(base::xxh3(key.data(), key.size())));
 }
 
+std::string age_text(const fs::path& file) {
+  const auto age = std::chrono::duration_cast<std::chrono::minutes>(fs::file_time_type::clock::now() - fs::last_write_time(file)).count();
+  const auto ago = [](int64_t count, const char* unit) { return fmt::format("{} {}{} ago", count, unit, count == 1 ? "" : "s"); };
+  if (age < 1) return "just now";
+  return age < 60 ? ago(age, "minute") : age < 48 * 60 ? ago(age / 60, "hour") : ago(age / 60 / 24, "day");
+}
+
+// known: as Machine has it.
+Machine measured(Machine machine, std::string known) {
+  machine.known = std::move(known);
+  if (!machine.busy.empty())
+    spdlog::warn("this machine was busy when it was measured ({}): predictions are rough; --measure measures it again when it is quiet", machine.busy);
+  return machine;
+}
+
 std::optional<Machine> kept_profile(const fs::path& file) {
   if (!fs::exists(file)) return std::nullopt;
   try {
-    return configs::read_machine(file);
+    return measured(configs::read_machine(file), fmt::format("measured {}, {}; --measure takes it again", age_text(file), file.string()));
   } catch (const base::Error& error) {
     spdlog::warn("{}; it is left out", error.what());
     return std::nullopt;
   }
 }
 
-Machine measured_machine(const configs::RunConfig& config, const engine::HfConfig& model) {
+Machine measured_machine(const configs::RunConfig& config, const engine::HfConfig& model, bool again) {
   engine::MeasureOptions options = measure_options(config, model);
   fs::path file = profile_of(options);
-  if (const auto kept = kept_profile(file)) return *kept;
+  if (!again)
+    if (const auto kept = kept_profile(file)) return *kept;
   if (const fs::path full = io::too_full_to_measure(options.directories); !full.empty()) {
     spdlog::warn("{} has {} free, too little to measure the drive: its rates stay unknown", full.string(), base::format_bytes(fs::space(full).available));
     options.directories.clear();
     file = profile_of(options);
-    if (const auto kept = kept_profile(file)) return *kept;
+    if (!again)
+      if (const auto kept = kept_profile(file)) return *kept;
   }
   spdlog::info("measuring this machine (a few seconds, once)");
   const Machine machine = engine::measure_machine(options);
-  keep(machine, file);
-  return machine;
+  if (keep(machine, file))
+    if (const auto kept = kept_profile(file)) return *kept;
+  return measured(machine, "measured just now");
 }
 
 }  // namespace
@@ -94,13 +114,13 @@ fs::path profile_cache() {
 }
 
 Machine choose_machine(const std::string& name, const configs::RunConfig& config,
-                       const engine::HfConfig& model) {
+                       const engine::HfConfig& model, bool again) {
   if (!name.empty()) return configs::find_machine(name);
   const auto device = config.machine.device;
   if (device == configs::DeviceType::cuda || (!device && gpu::can_use_cuda().usable))
     base::fail(base::ErrorKind::config,
                "a CUDA device is not measured yet: name a profile with --machine, or set machine.device to \"cpu\"");
-  return with_memory(measured_machine(config, model), config);
+  return with_memory(measured_machine(config, model, again), config);
 }
 
 std::optional<Machine> known_machine(const configs::RunConfig& config, const engine::HfConfig& model) {

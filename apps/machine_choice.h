@@ -14,10 +14,10 @@ namespace sluice::apps {
 std::filesystem::path profile_cache();
 
 // `name`: a built-in machine or a file; empty: this machine. That is measured in a few seconds the first time
-// (a log line says so) and again when processor, cores, disk or the model's shapes change; memory sizes are
-// always those of now. Errors: config, disk.
+// (a log line says so) and again when processor, cores, disk or the model's shapes change, or when asked to (`again`); memory sizes are
+// always those of now. Machine::known says how old the profile is, a warning that the machine was busy. Errors: config, disk.
 offload::Machine choose_machine(const std::string& name, const configs::RunConfig& config,
-                                const engine::HfConfig& model);
+                                const engine::HfConfig& model, bool again = false);
 
 // This machine's profile when it has been measured already; memory sizes are those of now. Never measures.
 std::optional<offload::Machine> known_machine(const configs::RunConfig& config, const engine::HfConfig& model);

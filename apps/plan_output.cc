@@ -184,11 +184,15 @@ std::string bottleneck(const PlannedRun& run) {
   return s.bounds.empty() ? "" : offload::to_string(s.bounds[0].resource);
 }
 
+std::string machine_text(const offload::Machine& machine) {
+  const std::string known = machine.assumed ? "assumed rates" : machine.known;
+  return machine.name + (known.empty() ? "" : " (" + known + ")");
+}
+
 std::string plan_text(const PlannedRun& run) {
   const Simulation& s = run.plan.simulation;
   const auto copied = [&](Lane l) { return decimal_bytes(static_cast<double>(s.bytes[static_cast<size_t>(l)])); };
-  std::string text = fmt::format("{} on {}{}\n{}\n\n", run.model, run.machine.name,
-                                 run.machine.assumed ? " (assumed rates)" : "",
+  std::string text = fmt::format("{} on {}\n{}\n\n", run.model, machine_text(run.machine),
                                  memory_report(run.config, *run.plan.layout, run.memory));
   if (!run.timed())
     return text + row("step", "not known, as the drive is too full to be measured; neither are times, bytes and goals. --machine FILE names a profile");
@@ -226,7 +230,7 @@ Json plan_json(const PlannedRun& run) {
   const auto bytes = [&](Lane l) { return s.bytes[static_cast<size_t>(l)]; };
   Json document{{"model", run.model},
                 {"parameters", run.plan.layout->parameters()},
-                {"machine", {{"name", run.machine.name}, {"assumed", run.machine.assumed}}},
+                {"machine", {{"name", run.machine.name}, {"assumed", run.machine.assumed}, {"known", run.machine.known}}},
                 {"overlap", offload::to_string(*run.config.execution.overlap)},
                 {"fits", run.fits()},
                 {"step_seconds", s.step_seconds},

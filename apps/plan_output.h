@@ -8,6 +8,8 @@
 
 namespace sluice::apps {
 
+std::string machine_text(const offload::Machine& machine);  // name, and how its rates are known
+
 // Memory table, step time and what binds it, busy shares, stalls, bytes, drive wear, length of the run,
 // goals.
 std::string plan_text(const PlannedRun& run);

@@ -14,15 +14,20 @@ namespace sluice::apps {
 
 using base::ErrorKind;
 
-void add_planning_options(CLI::App& command, PlanningOptions& options) {
-  add_config_options(command, options)->required();
+void add_machine_options(CLI::App& command, MachineOptions& options, const std::string& without) {
   std::string names;
   for (const offload::Machine& machine : configs::builtin_machines()) names += (names.empty() ? "" : ", ") + machine.name;
-  command
-      .add_option("--machine", options.machine,
-                  "Profile of the machine, a JSON file (sluice bench --out) or a built-in one (" + names +
-                      "); without it this machine is measured once, in a few seconds")
-      ->type_name("FILE|NAME");
+  CLI::Option* named = command
+                           .add_option("--machine", options.machine,
+                                       "Profile of the machine, a JSON file (sluice bench --out) or a built-in one (" + names + "); without it " + without)
+                           ->type_name("FILE|NAME");
+  command.add_flag("--measure", options.measure, "Measure this machine again, for a few seconds, and keep that instead of what is known of it")
+      ->excludes(named);
+}
+
+void add_planning_options(CLI::App& command, PlanningOptions& options) {
+  add_config_options(command, options)->required();
+  add_machine_options(command, options, "this machine is measured once, in a few seconds");
   command.add_option("--world", options.world, "Plan for so many ranks, without starting them; figures are of rank 0, whose shard is the largest")
       ->type_name("N")
       ->check(CLI::PositiveNumber);
@@ -43,7 +48,7 @@ configs::RunConfig read_planned(const PlanningOptions& options, const std::vecto
 }
 
 offload::Machine planned_machine(const PlanningOptions& options, const configs::RunConfig& config, const engine::HfConfig& model) {
-  return shared_by(choose_machine(options.machine, config, model), config.run.world / options.nodes);
+  return shared_by(choose_machine(options.machine, config, model, options.measure), config.run.world / options.nodes);
 }
 
 int verdict(const PlannedRun& run, const PlanningOptions& options, const offload::Machine& machine, const engine::HfConfig& model) {

@@ -10,13 +10,20 @@
 
 namespace sluice::apps {
 
-struct PlanningOptions : ConfigOptions {
-  std::string machine;            // a profile; empty: this machine
+struct MachineOptions : ConfigOptions {
+  std::string machine;   // a profile; empty: this machine
+  bool measure = false;  // this machine, again
+};
+
+struct PlanningOptions : MachineOptions {
   std::optional<uint64_t> world;  // ranks; none: one
   uint64_t nodes = 1;             // machines that they are on
 };
 
-// CONFIG, --set, --machine, --world and --nodes.
+// --machine and --measure.
+void add_machine_options(CLI::App& command, MachineOptions& options, const std::string& without);
+
+// CONFIG, --set, --machine, --measure, --world and --nodes.
 void add_planning_options(CLI::App& command, PlanningOptions& options);
 
 // `more`: assignments after those of --set. Threads are chosen. Error(config).

@@ -176,7 +176,8 @@ std::vector<Figure> run_figures(const RunRecord& run) {
     figures.links();
     figures.disk();
     figures.memory();
-    figures.add("skipped, redone", fmt::format("{:.0f} steps skipped as not finite, {:.0f} redone after a wrong guess", figures.sum("skipped"), figures.sum("redone")));
+    figures.add("skipped, redone", fmt::format("{:.0f} steps skipped as not finite; {:.0f} updated on a guess, {:.0f} of them redone after a wrong one",
+                                               figures.sum("skipped"), figures.sum("guessed"), figures.sum("redone")));
   }
   figures.commits();
   return figures.take();

@@ -1,5 +1,7 @@
 #include "apps/run_metrics.h"
 
+#include <fmt/format.h>
+
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -25,13 +27,23 @@ void add(const json& line, RunMetrics& metrics) {
   } else if (line.contains("commit_seconds")) {
     metrics.commits.push_back({step, line.at("commit_seconds").get<double>(), line.value("commit_bytes", 0.0)});
   } else if (line.contains("eval_loss")) {
-    metrics.evaluations.push_back({step, line.at("eval_loss").get<double>(), line.value("eval_seconds", 0.0)});
+    metrics.evaluations.push_back({step, line.at("eval_loss").get<double>(), line.value("eval_seconds", 0.0), line.value("time", 0.0)});
   } else {
     flatten("", line, metrics.steps.emplace_back(StepFigures{step, {}}).values);
   }
 }
 
 }  // namespace
+
+offload::ExecutorStats lanes_of(const StepFigures& step) {
+  offload::ExecutorStats stats;
+  for (size_t l = 0; l < offload::kLanes; ++l) {
+    const std::string lane = fmt::format("lanes.{}.", offload::to_string(static_cast<offload::Lane>(l)));
+    if (const auto seconds = step.values.find(lane + "seconds"); seconds != step.values.end()) stats.busy[l] = seconds->second;
+    if (const auto bytes = step.values.find(lane + "bytes"); bytes != step.values.end()) stats.bytes[l] = static_cast<uint64_t>(bytes->second);
+  }
+  return stats;
+}
 
 RunMetrics read_metrics(const std::filesystem::path& file) {
   std::ifstream in(file);

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "offload/executor.h"
+
 namespace sluice::apps {
 
 struct StepFigures {
@@ -16,6 +18,7 @@ struct EvalFigures {
   uint64_t step;
   double loss;
   double seconds = 0;  // that training stood still for it; 0: unknown
+  double time = 0;     // since 1970; 0: unknown
 };
 struct StoredEvent {
   uint64_t step;
@@ -34,6 +37,9 @@ struct RunMetrics {
   std::vector<EvalFigures> evaluations;
   std::vector<StoredEvent> events;
 };
+
+// Seconds at work and bytes of each lane in that step; 0 where the line does not say.
+offload::ExecutorStats lanes_of(const StepFigures& step);
 
 // The last line may be torn by a crash. Error(disk) when the file cannot be read, Error(data) for another bad line.
 RunMetrics read_metrics(const std::filesystem::path& file);

@@ -12,15 +12,19 @@ namespace sluice::apps {
 
 namespace {
 
-std::array<double, offload::kLanes> planned_busy(const std::optional<PlannedRun>& planned) {
-  return planned ? planned->plan.simulation.busy : std::array<double, offload::kLanes>{};
+double unix_time() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+
+offload::PlannedLanes planned_lanes(const std::optional<PlannedRun>& planned) {
+  if (!planned) return {};
+  const offload::Simulation& s = planned->plan.simulation;
+  return {s.step_seconds, s.busy, s.bytes};
 }
 
 }  // namespace
 
-RunRecorder::RunRecorder(const configs::RunConfig& config, const std::optional<PlannedRun>& planned)
+RunRecorder::RunRecorder(const configs::RunConfig& config, const std::optional<PlannedRun>& planned, bool gives_up)
     : config_(config),
-      watch_(planned_busy(planned)),
+      watch_(planned_lanes(planned), gives_up),
       goals_(config.goals, run_schedule(config)) {
   if (!planned) return;
   expected_ = planned->pauses;
@@ -40,20 +44,25 @@ engine::TrainerEvents RunRecorder::events() {
   return events;
 }
 
-void RunRecorder::open(const RunDir& run, const engine::Trainer& trainer) {
+void RunRecorder::open(const RunDir& run, const engine::Trainer& trainer, bool same_lanes) {
   trainer_ = &trainer;
   facts_.planned = link_bytes(trainer.plan());
   facts_.flops = trainer.flops_per_step();
   facts_.now = trainer.counters();
   expected_.commit_bytes = static_cast<double>(trainer.commit_bytes());
   goals_.expect(expected_);
-  if (std::filesystem::exists(run.metrics_file())) goals_.resume(read_metrics(run.metrics_file()));
+  if (std::filesystem::exists(run.metrics_file())) {
+    const RunMetrics earlier = read_metrics(run.metrics_file());
+    goals_.resume(earlier);
+    watch_.resume(earlier, same_lanes);
+  }
   metrics_.emplace(run.metrics_file());
   last_ = Clock::now();
 }
 
 void RunRecorder::step(const engine::StepReport& report) {
   last_ = Clock::now();
+  facts_.time = unix_time();
   facts_.before = std::exchange(facts_.now, trainer_->counters());
   facts_.device = trainer_->device_memory();
   facts_.process = base::read_process_memory();
@@ -74,6 +83,7 @@ void RunRecorder::evaluation(uint64_t step, const engine::EvalResult& result) {
   spdlog::info("evaluation after step {}: loss {:.4f}, perplexity {:.2f} over {} tokens", step, result.loss, result.perplexity(),
                result.tokens);
   metrics_->append(nlohmann::ordered_json{{"step", step},
+                                          {"time", unix_time()},
                                           {"eval_loss", result.loss},
                                           {"eval_perplexity", result.perplexity()},
                                           {"eval_seconds", seconds}}

@@ -19,13 +19,13 @@ namespace sluice::apps {
 // Must outlive the trainer that has its events. Called by the trainer as TrainerEvents says, one call at a time.
 class RunRecorder {
  public:
-  // planned: what is predicted of the run; none: nothing is.
-  RunRecorder(const configs::RunConfig& config, const std::optional<PlannedRun>& planned);
+  // planned: what is predicted of the run; none: nothing is. gives_up: it stops guessing where that does not pay.
+  RunRecorder(const configs::RunConfig& config, const std::optional<PlannedRun>& planned, bool gives_up);
 
   engine::TrainerEvents events();
   // Before the first step, when the store is open and the lines of steps that were not committed have been cut. The trainer must
-  // outlive the steps. Error(disk).
-  void open(const RunDir& run, const engine::Trainer& trainer);
+  // outlive the steps. same_lanes: earlier steps of the run gave the lanes the same work. Error(disk).
+  void open(const RunDir& run, const engine::Trainer& trainer, bool same_lanes);
   // What was measured of this machine before the run; none: nothing was.
   const std::optional<Ceilings>& ceilings() const { return ceilings_; }
   std::vector<Goal> goals() const { return goals_.forecast(); }

@@ -28,15 +28,33 @@ std::string event_line(const RunEvent& event) {
   return nlohmann::ordered_json{{"step", event.step}, {"event", event.kind}, {"text", event.text}}.dump();
 }
 
+void RunWatch::resume(const RunMetrics& earlier, bool same_lanes) {
+  for (const StepFigures& step : earlier.steps) {
+    const auto value = [&](const std::string& key) {
+      const auto found = step.values.find(key);
+      return found == step.values.end() ? 0 : found->second;
+    };
+    if (same_lanes) drift_.add(lanes_of(step), value("step_seconds"));
+    if (value("skipped") != 0 || !step.values.contains("loss")) continue;
+    loss_.add(value("loss"));
+    norm_.add(value("grad_norm"));
+  }
+  drift_.restart();
+  for (const EvalFigures& e : earlier.evaluations) eval_.add(e.step, e.loss);
+}
+
 std::vector<RunEvent> RunWatch::step(const engine::StepReport& report) {
   std::vector<RunEvent> events;
-  for (const LaneDrift& drift : drift_.add(report.stats))
+  for (const LaneDrift& drift : drift_.add(report.stats, report.seconds))
     events.push_back({report.step, "drift",
-                      fmt::format("lane {} takes {:.0f} % longer than {}; usual cause: {}", offload::to_string(drift.lane), (drift.ratio - 1) * 100,
+                      fmt::format("lane {} takes {:.0f} % longer than {}, {:.0f} % of the step's time; usual cause: {}", offload::to_string(drift.lane),
+                                  (drift.ratio - 1) * 100,
                                   drift.against == LaneDrift::Against::plan
                                       ? "planned"
                                       : fmt::format("in the first {} steps", offload::LaneDriftWatch::kStart),
-                                  drift.cause)});
+                                  100 * drift.excess, drift.cause)});
+  if (auto text = prediction_.add(report.seconds)) events.push_back({report.step, "prediction", *text});
+  if (auto text = guesses_.add(report.guessed, report.redone)) events.push_back({report.step, "guess", *text});
   overflows_ = report.skipped && report.loss_scale != 0 ? overflows_ + 1 : 0;
   if (overflows_ != 0 && overflows_ % kOverflows == 0) events.push_back({report.step, "loss_scale", overflow_advice(report, overflows_)});
   if (report.skipped || report.timing_only) return events;

@@ -4,6 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "apps/guess_watch.h"
+#include "apps/prediction_watch.h"
+#include "apps/run_metrics.h"
 #include "engine/outliers.h"
 #include "engine/trainer.h"
 #include "offload/lane_drift.h"
@@ -12,7 +15,7 @@ namespace sluice::apps {
 
 struct RunEvent {
   uint64_t step;
-  std::string kind;  // "drift", "outlier", "evaluation", "loss_scale"
+  std::string kind;  // "drift", "prediction", "outlier", "evaluation", "loss_scale", "guess"
   std::string text;
 };
 
@@ -22,8 +25,11 @@ std::string event_line(const RunEvent& event);
 // Not thread-safe.
 class RunWatch {
  public:
-  // planned: seconds at work of each lane in a step; 0 where nothing is known.
-  explicit RunWatch(const std::array<double, offload::kLanes>& planned = {}) : drift_(planned) {}
+  // gives_up: of GuessWatch.
+  explicit RunWatch(const offload::PlannedLanes& planned = {}, bool gives_up = false)
+      : drift_(planned), prediction_(planned.step_seconds), guesses_(gives_up) {}
+  // The steps before this start: what stands out is judged by them too. same_lanes: the lanes had the same work as now.
+  void resume(const RunMetrics& earlier, bool same_lanes);
   std::vector<RunEvent> step(const engine::StepReport& report);
   std::vector<RunEvent> evaluation(uint64_t step, double loss);
 
@@ -31,6 +37,8 @@ class RunWatch {
 
  private:
   offload::LaneDriftWatch drift_;
+  PredictionWatch prediction_;
+  GuessWatch guesses_;
   engine::OutlierWatch loss_{"loss"}, norm_{"grad_norm"};
   engine::EvalWatch eval_;
   uint64_t overflows_ = 0;  // of fp16, in a row

@@ -24,18 +24,21 @@ constexpr const char* kSlots = "execution.device_slots";
 constexpr const char* kPinned = "memory.pinned";
 constexpr const char* kShadow = "memory.shadow";
 constexpr const char* kState = "execution.pools.state";
+constexpr const char* kWeightsPool = "execution.pools.weights";
 constexpr const char* kBoundaries = "execution.boundaries";
-constexpr const char* kSearched[] = {kOverlap, kBoundaries, kGraphs, kWeights, kSlots, kPinned, kState};
+constexpr const char* kSearched[] = {kOverlap, kBoundaries, kGraphs, kWeights, kSlots, kPinned, kState, kWeightsPool};
 
 Json value_of(const RunConfig& config, const char* key) { return configs::find_key(key)->write(config); }
+
+bool is_open(const RunConfig& config, const char* key) {
+  return value_of(config, key) == "auto" || configs::origin_of(config, key).kind == configs::Origin::Kind::derived;
+}
+
+Json given(const RunConfig& config, const char* key) { return is_open(config, key) ? Json("auto") : value_of(config, key); }
 
 RunConfig with(RunConfig config, const char* key, const Json& value) {
   configs::find_key(key)->read(config, value);
   return config;
-}
-
-bool is_open(const RunConfig& config, const char* key) {
-  return value_of(config, key) == "auto" || configs::origin_of(config, key).kind == configs::Origin::Kind::derived;
 }
 
 std::string took(double seconds) { return fmt::format("{:.4g} s", seconds); }
@@ -57,6 +60,8 @@ class Chooser {
     if (!none) smallest(kSlots, {1, 2, 3, 4}, "layers on the device let copies run ahead");
     if (on_disk()) smallest(kPinned, pinned_sizes(), "are never read again");
     if (on_disk()) smallest(kState, {4, 8, 16, 32, 64, 128, 256, 512}, "state buffers let reads, the optimizer and writes run beside each other");
+    if (config().zero_optimization.offload_param.device == offload::Tier::nvme)
+      smallest(kWeightsPool, {16, 32, 64, 128, 256, 512, 1024}, "buffers for weights let reads run ahead of copies");
     if (!changed_.empty()) overlap();
     for (const char* key : kSearched) settle(key);
     settle(kShadow);
@@ -75,7 +80,7 @@ class Chooser {
 
   void take(const char* key, const Json& value, std::optional<double> seconds, const std::string& why) {
     std::erase_if(choice_.settings, [&](const SettingChoice& s) { return s.key == key; });
-    choice_.settings.push_back({key, value_of(original_, key), value, seconds_.value_or(0), seconds.value_or(0), why});
+    choice_.settings.push_back({key, given(original_, key), value, seconds_.value_or(0), seconds.value_or(0), why});
     choice_.config = with(config(), key, value);
     seconds_ = seconds;
     changed_ = key;

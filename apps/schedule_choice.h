@@ -12,7 +12,7 @@ namespace sluice::apps {
 
 struct SettingChoice {
   std::string key;             // "execution.keep_graphs"
-  configs::Json was, becomes;  // as a config has them
+  configs::Json was, becomes;  // as a config has them; was "auto": it left this open
   double before = 0, after = 0;  // seconds of a step, coarsely simulated; before 0: the config did not fit
   std::string reason;
 };
@@ -26,7 +26,7 @@ struct ScheduleChoice {
 enum class Choose { open, all };  // settings that the config leaves open, or also those it gives
 
 // One setting after the other, where RAM and device memory buy most first (overlap, kept graphs, kept weights, device slots, the
-// pinned set, state buffers), the rest as it is; a setting changes when a step gets at least half a percent faster, or when the config
+// pinned set, buffers for state and weights), the rest as it is; a setting changes when a step gets at least half a percent faster, or when the config
 // would not fit otherwise, and takes no more memory than that needs. Deterministic. Tiers and threads are chosen.
 ScheduleChoice choose_schedule(const configs::RunConfig& config, const engine::HfConfig& model, const offload::Machine& machine,
                                const Budgets& budgets, Choose which);

@@ -7,7 +7,8 @@
 namespace sluice::apps {
 
 std::string setting_text(const std::string& key, const configs::Json& value) {
-  if (value.is_number_unsigned() && key.starts_with("memory.")) return base::format_bytes(value.get<uint64_t>());
+  if (key.starts_with("memory.") && value.is_number_unsigned()) return base::format_bytes(value.get<uint64_t>());
+  if (key.starts_with("memory.") && value.is_string() && value != "auto") return base::format_bytes(base::parse_bytes(value.get<std::string>()));
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
@@ -21,7 +22,7 @@ std::string choices_table(const std::vector<SettingChoice>& settings) {
   std::string text = fmt::format("{:<34} {:>10} {:>10} {:>10} {:>10}  {}\n", "setting", "was", "becomes", "step was", "becomes", "why");
   for (const SettingChoice& s : settings)
     text += fmt::format("{:<34} {:>10} {:>10} {:>10} {:>10}  {}\n", s.key, setting_text(s.key, s.was), setting_text(s.key, s.becomes),
-                        s.before > 0 ? fmt::format("{:.4g} s", s.before) : "no fit", fmt::format("{:.4g} s", s.after), s.reason);
+                        s.before > 0 ? fmt::format("{:.4g} s", s.before) : "no fit", s.after > 0 ? fmt::format("{:.4g} s", s.after) : "no fit", s.reason);
   return text;
 }
 
@@ -33,7 +34,7 @@ nlohmann::ordered_json choices_json(const std::vector<SettingChoice>& settings) 
                     {"was", s.was},
                     {"becomes", s.becomes},
                     {"step_seconds_before", s.before > 0 ? Json(s.before) : Json(nullptr)},
-                    {"step_seconds_after", s.after},
+                    {"step_seconds_after", s.after > 0 ? Json(s.after) : Json(nullptr)},
                     {"reason", s.reason}});
   return list;
 }

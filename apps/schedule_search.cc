@@ -13,6 +13,7 @@ namespace {
 
 constexpr uint32_t kTiles = 800;  // of a simulation
 constexpr uint32_t kStateTiles = 32;  // of the plan builder's default
+constexpr uint32_t kLeastWeights = 2;
 constexpr uint32_t kLeastState = 4;   // fewer stop read, Adam and write from overlapping
 
 uint64_t have(const Budgets& budgets, const std::string& place) {
@@ -42,8 +43,9 @@ std::optional<engine::RunPlan> ScheduleSearch::plan(const configs::RunConfig& co
   try {
     // A pool of so many tiles is a smaller one of larger tiles; its memory is that of the former.
     if (const uint64_t larger = scale(config); larger > 1 && !memory_only) {
-      uint32_t& state = options.trainer.plan.pools.state;
-      state = std::max(kLeastState, static_cast<uint32_t>((state == 0 ? kStateTiles : state) / larger));
+      offload::PoolSizes& pools = options.trainer.plan.pools;
+      pools.state = std::max(kLeastState, static_cast<uint32_t>((pools.state == 0 ? kStateTiles : pools.state) / larger));
+      if (pools.weights != 0) pools.weights = std::max(kLeastWeights, static_cast<uint32_t>(pools.weights / larger));
     }
     return engine::plan_run(options);
   } catch (const base::Error& error) {

@@ -24,6 +24,7 @@ LinkBytes link_bytes(const offload::Plan& plan);  // of one period
 inline const char* stall_name(offload::Lane lane) { return lane == offload::Lane::compute ? "itself" : offload::to_string(lane); }
 
 struct StepFacts {
+  double time = 0;                           // when the step ended, seconds since 1970
   std::optional<double> predicted;           // seconds of a step; none: no plan was made
   LinkBytes planned;                         // bytes of a step
   double flops = 0;                          // of the model's step

@@ -46,6 +46,9 @@ std::string metrics_line(const engine::StepReport& s, const StepFacts& facts) {
   stall["compute"] = s.stats.compute_stall;
   for (size_t lane = 0; lane < offload::kLanes; ++lane)
     if (s.stats.stall_by_lane[lane] > 0) stall[stall_name(static_cast<Lane>(lane))] = s.stats.stall_by_lane[lane];
+  Json lanes = Json::object();
+  for (size_t lane = 0; lane < offload::kLanes; ++lane)
+    if (s.stats.busy[lane] > 0) lanes[offload::to_string(static_cast<Lane>(lane))] = {{"seconds", s.stats.busy[lane]}, {"bytes", s.stats.bytes[lane]}};
   const LinkBytes moved = link_bytes(s.stats.bytes);
   Json line{
       {"step", s.step},
@@ -60,9 +63,12 @@ std::string metrics_line(const engine::StepReport& s, const StepFacts& facts) {
       {"predicted_seconds", facts.predicted ? Json(*facts.predicted) : Json(nullptr)},
       {"stall", stall},
       {"bytes", {{"disk_read", moved.disk_read}, {"disk_write", moved.disk_write}, {"h2d", moved.h2d}, {"d2h", moved.d2h}, {"net", moved.net}}},
+      {"lanes", lanes},
       {"skipped", s.skipped},
+      {"guessed", s.guessed},
       {"redone", s.redone},
-      {"committed", s.committed}};
+      {"committed", s.committed},
+      {"time", facts.time}};
   line.update(facts_json(s, facts));
   if (const std::optional<double> hidden = hidden_communication(s.stats))
     line["communication"] = {{"seconds", s.stats.busy[static_cast<size_t>(Lane::comm)]}, {"hidden", *hidden}};

@@ -1,21 +1,23 @@
 // sluice train: one command that starts a run, or with --resume goes on with it.
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 
 #include "apps/command.h"
 #include "apps/fitting_trainer.h"
 #include "apps/logging.h"
-#include "apps/machine_choice.h"
 #include "apps/memory_report.h"
 #include "apps/output_file.h"
+#include "apps/plan_output.h"
 #include "apps/planned_run.h"
 #include "apps/rank_session.h"
 #include "apps/ranks.h"
 #include "apps/resident_choice.h"
 #include "apps/run_dir.h"
 #include "apps/run_figures.h"
+#include "apps/run_machine.h"
 #include "apps/run_memory.h"
 #include "apps/run_recorder.h"
 #include "apps/run_starts.h"
@@ -34,7 +36,7 @@ namespace {
 
 using base::ErrorKind;
 
-struct Options : ConfigOptions {
+struct Options : MachineOptions {
   std::string resume, trace;
   bool allow_change = false;
   int nproc = 0;  // not given
@@ -58,9 +60,20 @@ void check_same_numbers(const RunDir& run, const configs::RunConfig& stored, con
 // A run may go on with another learning rate, or in other places: nothing is wrong, but whoever did not mean it should see it.
 void note_changes(const configs::RunConfig& stored, const configs::RunConfig& now) {
   std::string list;
-  for (const auto& d : configs::compare_free_settings(stored, now))
+  for (const auto& d : configs::compare_free_settings(stored, with_absolute_paths(now)))
     if (d.key != "model.path") list += fmt::format("\n  {}: {} -> {}", d.key, d.stored, d.now);
   if (!list.empty()) spdlog::info("changed since the run was last started:{}", list);
+}
+
+// Do a step's lanes have the same work as before? Then what they took before says what they should take.
+bool same_lanes(const configs::RunConfig& stored, const configs::RunConfig& now) {
+  constexpr const char* kSchedule[] = {"aio.", "data.sequence_length", "execution.", "gradient_accumulation_steps", "machine.", "memory.pinned", "memory.shadow",
+                                       "storage.", "train_", "zero_optimization."};
+  auto differences = configs::compare_numeric_settings(stored, now);
+  for (auto& d : configs::compare_free_settings(stored, with_absolute_paths(now))) differences.push_back(std::move(d));
+  return stored.run.world == now.run.world && std::ranges::none_of(differences, [&](const configs::Difference& d) {
+           return std::ranges::any_of(kSchedule, [&](const char* key) { return d.key.starts_with(key); });
+         });
 }
 
 // Only once the store has been opened: that it is the same model is for the store to say.
@@ -168,26 +181,18 @@ configs::RunConfig read(const Options& options, const RankSession& ranks, const 
   return config;
 }
 
-// What a plan says of the run, where this machine has been measured: before, or now because a setting is "auto". Chooses the settings
-// that are left open.
-std::optional<PlannedRun> plan_ahead(configs::RunConfig& config, engine::TrainerOptions& trainer, const RankSession& ranks) {
+// What a plan says of the run, where it is known how fast the machine is. Chooses the settings that are left open.
+std::optional<PlannedRun> plan_ahead(const Options& options, configs::RunConfig& config, engine::TrainerOptions& trainer, const RankSession& ranks) {
   const engine::HfConfig model = model_of(config);
-  std::optional<offload::Machine> machine = known_machine(config, model);
-  if (!machine && asks_for_choice(config) && trainer.runtime.device == gpu::DeviceKind::cpu) {
-    configs::RunConfig here = config;
-    here.machine.device = configs::DeviceType::cpu;
-    machine = choose_machine("", here, model);
-  }
+  const std::optional<offload::Machine> machine = run_machine(options, config, model, ranks);
   if (!machine) return std::nullopt;
-  machine = shared_by(*machine, ranks.on_this_host());
-  if (ranks.several() && with_emulated_rates(*machine, config.machine).net <= 0) return std::nullopt;  // not measured
   OpenPlan open = plan_open(config, model, *machine, {});
   if (!open.run.timed()) return std::nullopt;
   config = open.choice.config;
   trainer = trainer_options(config);
   trainer.guess_limit = open.choice.guess_limit;
   for (const SettingChoice& s : open.choice.settings) spdlog::info("{}: {} ({})", s.key, setting_text(s.key, s.becomes), s.reason);
-  spdlog::info("a step is predicted to take {:.3g} s", open.run.plan.simulation.step_seconds);
+  spdlog::info("a step is predicted to take {:.3g} s on {}", open.run.plan.simulation.step_seconds, machine_text(*machine));
   return std::move(open.run);
 }
 
@@ -215,7 +220,7 @@ Start decide(const Options& options, const RankSession& ranks) {
     base::fail(ErrorKind::config, "--resume {}: there is no run in it", options.resume);
   check_writable("--trace", options.trace);
   engine::TrainerOptions trainer = trainer_options(start.config);
-  start.planned = plan_ahead(start.config, trainer, ranks);
+  start.planned = plan_ahead(options, start.config, trainer, ranks);
   start.guess_limit = trainer.guess_limit;
   choose_shadow(&start.config, model_of(start.config), host_memory(start.config));
   return start;
@@ -243,7 +248,7 @@ Start decide_together(const Options& options, RankSession& ranks) {
 
 // What a look at the run later needs to know of this start.
 void record_start(RunStart& started, std::chrono::steady_clock::time_point opening, engine::Trainer& trainer, RunRecorder& recorder,
-                  const RunDir& run, const RunMemory& memory) {
+                  const RunDir& run, const RunMemory& memory, bool same_work) {
   started.open_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - opening).count();
   started.step = trainer.step();
   started.flops_per_step = trainer.flops_per_step();
@@ -251,7 +256,7 @@ void record_start(RunStart& started, std::chrono::steady_clock::time_point openi
   started.ceilings = recorder.ceilings();
   append_start(started, run.starts_file());
   write_run_memory(memory, run.memory_file());
-  recorder.open(run, trainer);
+  recorder.open(run, trainer, same_work);
 }
 
 int train(const Options& options, RankSession& ranks) {
@@ -268,7 +273,7 @@ int train(const Options& options, RankSession& ranks) {
   trainer_options_.guess_limit = begin.guess_limit;
   trainer_options_.runtime.queue.strict = trainer_options_.store.strict = options.strict;
   ranks.connect(trainer_options_);
-  RunRecorder recorder(config, begin.planned);
+  RunRecorder recorder(config, begin.planned, begin.guess_limit.has_value());
   engine::TrainerEvents events = recorder.events();
   if (!ranks.first()) events = {.stop = events.stop};
   const Reread reread = [&](const std::vector<std::string>& set) { return read(options, ranks, set); };
@@ -280,7 +285,7 @@ int train(const Options& options, RankSession& ranks) {
     const auto opening = std::chrono::steady_clock::now();
     RunStart started;
     started.steps_lost = start(trainer, ranks, run, config, stored);
-    if (ranks.first()) record_start(started, opening, trainer, recorder, run, memory);
+    if (ranks.first()) record_start(started, opening, trainer, recorder, run, memory, stored && same_lanes(*stored, config));
     base::Trace trace;
     const bool traced = ranks.first() && !options.trace.empty();
     const engine::RunOutcome outcome = trainer.run(traced ? &trace : nullptr);
@@ -313,6 +318,7 @@ void add_train(CLI::App& app, Context& context) {
                       "on with the run in it")
       ->type_name("auto|DIR");
   command->add_option("--trace", options->trace, "Write a Chrome trace of every operation (chrome://tracing, Perfetto)")->type_name("FILE");
+  add_machine_options(*command, *options, "this machine is measured once, in a few seconds, when the run is long enough or a setting is \"auto\"");
   command->add_option("--nproc", options->nproc, "Start so many ranks on this machine, and see them through")
       ->type_name("N")
       ->check(CLI::Range(1, 1024));

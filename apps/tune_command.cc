@@ -25,9 +25,13 @@ struct Options : PlanningOptions {
   std::optional<uint64_t> tokens;
 };
 
-void write_config(const configs::RunConfig& config, const std::string& file) {
+// With the reason of every choice.
+void write_config(const Tuned& tuned, const std::string& file) {
+  configs::Json document = configs::resolved_json(tuned.after.config);
+  for (const auto* choices : {&tuned.open, &tuned.settings})
+    for (const SettingChoice& s : *choices) document["reasons"][s.key] = s.reason;
   std::ofstream out(file, std::ios::trunc);
-  out << configs::resolved_json(config).dump(2) << '\n';
+  out << document.dump(2) << '\n';
   if (!out.flush()) base::fail(ErrorKind::disk, "cannot write {}", file);
 }
 
@@ -38,6 +42,10 @@ nlohmann::ordered_json tuned_json(const Tuned& tuned) {
           {"chosen", choices_json(tuned.open)},
           {"config", configs::resolved_json(tuned.after.config)}};
 }
+
+constexpr const char* kTableNote =
+    "The table begins with the config's own values and the defaults; its steps are simulated with large tiles. before is with what the config\n"
+    "leaves open chosen, as train would run it; before and after are simulated in full.\n";
 
 std::string step_text(const PlannedRun& run) {
   return run.fits() ? fmt::format("{} a step, {:.4g} tokens/s, bound by {}", base::format_duration(run.plan.simulation.step_seconds),
@@ -60,13 +68,13 @@ int run_tune(const Options& options) {
   if (options.json) {
     fmt::print("{}\n", tuned_json(tuned).dump(2));
   } else {
-    fmt::print("{} on {}{}\nbefore: {}\nafter:  {}\n", tuned.after.model, machine.name, machine.assumed ? " (assumed rates)" : "",
+    fmt::print("{} on {}\nbefore: {}\nafter:  {}\n", tuned.after.model, machine_text(machine),
                step_text(tuned.before), step_text(tuned.after));
-    if (!tuned.settings.empty()) fmt::print("\n{}", choices_table(tuned.settings));
+    if (!tuned.settings.empty()) fmt::print("\n{}{}", choices_table(tuned.settings), kTableNote);
     if (tuned.settings.empty() && tuned.after.fits())
       fmt::print("\nnothing to change{}\n{}", tuned.open.empty() ? "" : "; what the config leaves open is chosen already", chosen_text(tuned.open));
   }
-  if (tuned.after.fits() && !options.out.empty()) write_config(tuned.after.config, options.out);
+  if (tuned.after.fits() && !options.out.empty()) write_config(tuned, options.out);
   if (!tuned.after.fits()) spdlog::error("no settings were found that fit{}", options.out.empty() ? "" : "; " + options.out + " is not written");
   return verdict(tuned.after, options, machine, model);
 }
@@ -78,14 +86,14 @@ void add_tune(CLI::App& app, Context& context) {
   CLI::App* command = add_command(app, context, "tune", "Find the fastest settings that change no numbers, as a config; nothing is loaded",
                                   options, run_tune);
   add_planning_options(*command, *options);
-  command->add_option("--out", options->out, "Write the best config here, every value in it")->type_name("FILE");
+  command->add_option("--out", options->out, "Write the best config here, every value in it, and why those were chosen that were")->type_name("FILE");
   command->add_flag("--tiers", options->tiers, "Also choose where weights and optimizer state live; storage.durable stays as it is");
   command->add_flag("--batch", options->batch,
                     "Also choose micro-batch and accumulation at the same tokens per step; this changes the last bits of the numbers");
   command->add_option("--tokens", options->tokens, "With --batch: tokens per step instead of the config's")->type_name("N");
   command->footer(
-      "Searched: execution.overlap, boundaries, keep_graphs, keep_weights, device_slots, pools.state and memory.pinned, within memory.gpu\n"
-      "and memory.host. Times are simulated. Exit codes as for sluice plan.");
+      "Searched: execution.overlap, boundaries, keep_graphs, keep_weights, device_slots, pools.state, pools.weights and memory.pinned,\n"
+      "within memory.gpu and memory.host. (pools.gradients holds all that a step makes: with fewer it cannot run, more are of no use.) Times are simulated. Exit codes as for sluice plan.");
 }
 
 }  // namespace sluice::apps

@@ -75,21 +75,18 @@ struct Found {
   std::string reason;
 };
 
-// What differs between two configs, with the reasons of the search.
-std::vector<SettingChoice> differences(const RunConfig& before, double before_seconds, const RunConfig& after, double after_seconds,
-                                       const Found& found) {
+// What a variant begins with, then the choices for it in their order.
+std::vector<SettingChoice> changes(const RunConfig& given, const RunConfig& before, double before_seconds, const RunConfig& after, const Found& found) {
+  const std::vector<SettingChoice>& chosen = found.choice.settings;
   std::vector<SettingChoice> settings;
   for (const configs::Key& key : configs::keys()) {
-    const configs::Json was = key.write(before), becomes = key.write(after);
-    if (was == becomes) continue;
-    const auto chosen = std::find_if(found.choice.settings.begin(), found.choice.settings.end(), [&](const SettingChoice& s) { return s.key == key.path; });
-    if (chosen != found.choice.settings.end()) {
-      settings.push_back(*chosen);
-      settings.back().was = was;
-    } else {
-      settings.push_back({key.path, was, becomes, before_seconds, after_seconds, found.reason});
-    }
+    const bool in_search = std::ranges::any_of(chosen, [&](const SettingChoice& s) { return s.key == key.path; });
+    const configs::Json becomes = key.write(after);
+    if (in_search || key.write(before) == becomes) continue;
+    settings.push_back({key.path, key.write(given), becomes, before_seconds, chosen.empty() ? found.seconds : chosen.front().before, found.reason});
   }
+  for (const SettingChoice& s : chosen)
+    if (s.was != s.becomes) settings.push_back(s);
   return settings;
 }
 
@@ -121,7 +118,7 @@ Tuned tune(const RunConfig& config, const engine::HfConfig& model, const offload
     const double becomes = after.plan.simulation.step_seconds;
     const bool same_work = after.tokens_per_step() == before.tokens_per_step();
     if (after.fits_memory() && (!before.fits_memory() || !same_work || becomes < was)) {
-      tuned.settings = differences(before.config, before.fits_memory() ? was : 0, after.config, becomes, *best);
+      tuned.settings = changes(config, before.config, before.fits_memory() ? was : 0, after.config, *best);
       tuned.after = std::move(after);
       return tuned;
     }

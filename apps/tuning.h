@@ -17,7 +17,7 @@ struct TuneRequest {
 struct Tuned {
   PlannedRun before;                    // as `train` would run the config
   PlannedRun after;                     // never slower than `before` where that fits; its config has every setting chosen
-  std::vector<SettingChoice> settings;  // that differ between the two configs, and why
+  std::vector<SettingChoice> settings;  // that `after` has otherwise than the config itself, in the order of choice; empty: `after` is `before`
   std::vector<SettingChoice> open;      // that the config leaves open: as chosen in `before`
 };
 

@@ -41,9 +41,13 @@ Json resolved_json(const RunConfig& config) {
 
 std::vector<Explained> explain(const RunConfig& config) {
   std::vector<Explained> rows;
-  for (const Key& key : keys())
-    if (applies(key, config))
-      rows.push_back({key.path, value_text(key.write(config)), origin_of(config, key.path).text, key.help});
+  for (const Key& key : keys()) {
+    if (!applies(key, config)) continue;
+    const Origin origin = origin_of(config, key.path);
+    const auto reason = config.reasons.find(key.path);
+    const bool has_reason = reason != config.reasons.end() && origin.kind == Origin::Kind::file;
+    rows.push_back({key.path, value_text(key.write(config)), has_reason ? origin.text + ": " + reason->second : origin.text, key.help});
+  }
   return rows;
 }
 

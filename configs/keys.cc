@@ -232,7 +232,7 @@ void add_machine(Table& t) {
         "layers' weights on the device at once; auto: 2, or on a measured machine what is fastest within memory.gpu");
   const auto pool = or_auto(integer<uint32_t>(1, 1 << 24));
   t.add("execution.pools.weights", pool, FIELD(execution.pools.weights),
-        "host buffers for weights, in tiles");
+        "host buffers for weights, in tiles; auto: 16 and, where a guess holds them, some layers more; or on a measured machine what is fastest within memory.host");
   t.add("execution.pools.state", pool, FIELD(execution.pools.state),
         "host buffers for optimizer state, in tiles; auto: 32, or on a measured machine what is fastest within memory.host");
   t.add("execution.pools.gradients", pool, FIELD(execution.pools.gradients),

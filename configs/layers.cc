@@ -45,7 +45,7 @@ void fail_unknown(const std::string& path, const Origin& origin) {
         "{}: the key \"{}\" of DeepSpeed has no meaning here; remove it, or import the DeepSpeed config with "
         "\"deepspeed\": FILE",
         origin.text, path);
-  const auto more = imported ? deepspeed_key_names() : std::vector<std::string_view>{"deepspeed"};
+  const auto more = imported ? deepspeed_key_names() : std::vector<std::string_view>{"deepspeed", "reasons"};
   base::fail(ErrorKind::config,
              "{}: unknown key \"{}\"; the nearest known key is \"{}\" (all keys: sluice config --keys)",
              origin.text, path, nearest_key(path, more));

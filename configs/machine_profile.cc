@@ -42,6 +42,13 @@ const std::vector<Row>& rows() {
     return std::vector<Row>{
         row("name", text(), &Machine::name),
         row("assumed", flag(), &Machine::assumed),
+        {"busy", text().allowed,
+         [](Machine& m, const Json& value) {
+           if (!value.is_string()) return false;
+           m.busy = value.get<std::string>();
+           return true;
+         },
+         [](const Machine& m) { return m.busy.empty() ? Json(nullptr) : Json(m.busy); }},
         row("disk.read", bandwidth, &Machine::disk_read),
         row("disk.write", bandwidth, &Machine::disk_write),
         row("disk.mixed", bandwidth, &Machine::disk_mixed),

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "configs/deepspeed_import.h"
+#include "configs/keys.h"
 #include "configs/layers.h"
 
 namespace sluice::configs {
@@ -77,6 +78,23 @@ Json take_deepspeed(Json* own, std::vector<std::string>* set) {
   return source;
 }
 
+// "reasons": {KEY: TEXT}, as sluice tune writes them beside its values.
+std::map<std::string, std::string> take_reasons(JsonText* own, const std::filesystem::path& file) {
+  std::map<std::string, std::string> reasons;
+  const auto found = own->value.find("reasons");
+  if (found == own->value.end()) return reasons;
+  const auto at = origins_in(Origin::Kind::file, file.string(), *own);
+  if (!found->is_object()) base::fail(ErrorKind::config, "{}: reasons = {}: texts by key, in braces, are needed", at("reasons").text, show(*found));
+  for (const auto& [key, text] : found->items()) {
+    const Origin origin = at("reasons." + key);
+    if (find_key(key) == nullptr) fail_unknown(key, origin);
+    if (!text.is_string()) base::fail(ErrorKind::config, "{}: reasons: {} = {}: a text is needed", origin.text, key, show(text));
+    reasons[key] = text.get<std::string>();
+  }
+  own->value.erase("reasons");
+  return reasons;
+}
+
 // Our defaults, and one rule, that differ from what DeepSpeed would do with the same file.
 void note_defaults(const Layer& imported, RunConfig* config) {
   const auto is_default = [&](const char* key) { return !config->origins.contains(key); };
@@ -99,6 +117,7 @@ RunConfig parse_config(std::string_view text, const std::filesystem::path& file,
   RunConfig config;
   config.name = file.string();
 
+  config.reasons = take_reasons(&own, file);
   std::vector<std::string> set = options.set;
   const Json deepspeed = take_deepspeed(&own.value, &set);
   Layer layer, imported;

@@ -183,6 +183,7 @@ struct RunConfig {
   bool only_planned = false;  // by `sluice plan`: what does not run yet is allowed
 
   std::map<std::string, Origin> origins;  // by key; a key that is absent here has its default
+  std::map<std::string, std::string> reasons;  // by key: why the file has this value, where it says so ("reasons"); without effect
   std::vector<std::string> notes;         // one line each: imported keys without effect, and why
 
   offload::Schema schema() const {

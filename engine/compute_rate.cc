@@ -143,13 +143,15 @@ double measure_product(const MeasureOptions& options, gpu::Device& device) {
   return 1 / seconds;
 }
 
-double measure_compute(const MeasureOptions& options, gpu::Device& device) {
+base::Rounds measure_compute(const MeasureOptions& options, gpu::Device& device, int rounds) {
   const auto stream = device.create_stream("compute");
-  double seconds = 0;
-  stream->enqueue(
-      [&] { seconds = Sample(options.config, options).seconds_per_flop(options.config, options.seconds); });
+  base::Rounds found;
+  stream->enqueue([&] {
+    Sample sample(options.config, options);
+    for (int i = 0; i < rounds; ++i) found.rates.push_back(1 / sample.seconds_per_flop(options.config, options.seconds));
+  });
   stream->synchronize();
-  return 1 / seconds;
+  return found;
 }
 
 }  // namespace sluice::engine

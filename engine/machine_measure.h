@@ -19,12 +19,12 @@ struct MeasureOptions {
   uint64_t micro_batch = 1, sequence = 512;
   int64_t loss_chunk = 512;
   int compute_threads = 0, optimizer_threads = 0;  // 0: all that this process may use
-  double seconds = 0.3;                            // of each measurement
+  double seconds = 0.3;                            // of each measurement, over all its rounds
 };
 
 // Measured with nothing else running; a run that shares the machine is slower. The disk's rates are those of all drives together, a short
-// burst: a drive's cache may flatter its writes. Memory sizes are what is free now less a margin. Errors:
-// disk, host_memory.
+// burst: a drive's cache may flatter its writes. Memory sizes are what is free now less a margin. Rates are medians of a few rounds; where
+// these disagree, or others used the processors meanwhile, Machine::busy says so. Errors: disk, host_memory.
 offload::Machine measure_machine(const MeasureOptions& options);
 
 // What is known of this machine with the emulated device without measuring: its name, how work there shares the cores (everything
@@ -32,8 +32,8 @@ offload::Machine measure_machine(const MeasureOptions& options);
 void describe_emulated(offload::Machine& machine, unsigned cores);
 std::string processor_name();  // "unknown processor" where the system does not say
 
-// What the measured rates depend on: processor, cores, file systems, and the shapes computed. Equal keys may share a
-// profile.
+// What the measured rates depend on: processor, cores, file systems, the shapes computed, and what this build understands by them. Equal
+// keys may share a profile.
 std::string machine_key(const MeasureOptions& options);
 
 }  // namespace sluice::engine

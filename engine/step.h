@@ -47,6 +47,7 @@ struct Step {
   double grad_norm = 0, clip = 1;  // by the gate; of gradients without the loss scale
   bool skipped = false;            // non-finite gradients under on_nonfinite: skip, or an overflow of fp16
   bool gated = false;              // the gate has said all this
+  bool guessed = false;            // its plan updates before the gate
   bool redo = false;               // its updates were made on a wrong guess, and are to be made again
   bool redone = false;             // they have been
   uint32_t updates_left = 0;

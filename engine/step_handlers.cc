@@ -41,6 +41,7 @@ bool StepHandlers::begin_period(uint64_t period) {
   if (follow_up_) return period == *follow_up_;
   Step& s = step(period);
   s = Step{};
+  s.guessed = guesses_;
   // Without guesses the gate of the period before says, and perhaps it has already.
   if (update_ == nullptr || period == first_period_) {
     slots(period) = newest_;

@@ -75,6 +75,7 @@ void TrainSource::end(const Step& step) {
   report.clip = step.clip;
   if (options_.loss_scaler.enabled) report.loss_scale = step.loss_scale.scale, report.next_loss_scale = step.meta.loss_scale;
   report.skipped = step.skipped;
+  report.guessed = step.guessed;
   report.redone = step.redone;
   report.timing_only = options_.emulated_compute > 0;
   report.committed = options_.store.durable == offload::Durable::step && !report.timing_only;

@@ -54,7 +54,8 @@ struct StepReport {
   double loss = 0, lr = 0, grad_norm = 0, clip = 1;
   double loss_scale = 0, next_loss_scale = 0;  // fp16: of this step and the next; 0: there is none
   bool skipped = false, committed = false;
-  bool redone = false;  // updated on a wrong guess, and once more
+  bool guessed = false;  // updated, in part at least, on the guess that the gradient is finite and not clipped
+  bool redone = false;   // that was wrong, and the updates were made once more
   bool timing_only = false;  // there is no loss and no norm
   double seconds = 0;  // since the report before
   double eta_seconds = 0;

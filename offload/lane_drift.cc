@@ -1,5 +1,8 @@
 #include "offload/lane_drift.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "base/statistics.h"
 
 namespace sluice::offload {
@@ -24,43 +27,65 @@ const char* usual_cause(Lane lane) {
   return "";
 }
 
+// Work of which a step has `bytes`.
+double unit_of(Lane lane, uint64_t bytes) { return by_step(lane) ? 1.0 : static_cast<double>(bytes); }
+
+void push(std::vector<double>& window, double value, size_t limit) {
+  window.push_back(value);
+  while (window.size() > limit) window.erase(window.begin());
+}
+
+double latest(const std::vector<double>& figures) {
+  const size_t count = std::min(figures.size(), LaneDriftWatch::kWindow);
+  return base::median({figures.end() - static_cast<std::ptrdiff_t>(count), figures.end()});
+}
+
 }  // namespace
 
-LaneDriftWatch::LaneDriftWatch(const std::array<double, kLanes>& planned) : planned_(planned) {}
-
-std::vector<LaneDrift> LaneDriftWatch::add(const ExecutorStats& step) {
+std::vector<LaneDrift> LaneDriftWatch::add(const ExecutorStats& step, double seconds) {
   std::vector<LaneDrift> drifts;
-  if (steps_++ == 0) return drifts;
+  if (std::exchange(fills_pools_, false) || seconds <= 0) return drifts;
+  ++steps_;
+  clock_ += seconds;
+  push(seconds_, seconds, kWindow);
+  const bool as_planned = planned_.step_seconds > 0 && base::median(seconds_) <= planned_.step_seconds;
   for (size_t l = 0; l < kLanes; ++l) {
     const auto lane = static_cast<Lane>(l);
-    const double unit = by_step(lane) ? 1.0 : static_cast<double>(step.bytes[l]);
-    if (unit <= 0 || step.busy[l] <= 0) continue;
     History& history = lanes_[l];
-    history.figures.push_back(step.busy[l] / unit);
-    const size_t limit = history.start > 0 ? kWindow : kStart;
-    if (history.figures.size() > limit) history.figures.erase(history.figures.begin());
-    if (history.figures.size() < limit) continue;
-    const double now = base::median(history.figures);
-    if (history.start <= 0) {
-      history.start = now;
-      history.figures.clear();
-    } else {
-      judge(lane, LaneDrift::Against::start, history.start, now, drifts);
-    }
-    if (planned_[l] > 0) judge(lane, LaneDrift::Against::plan, planned_[l] / unit, now, drifts);
+    push(history.shares, step.busy[l] / seconds, kWindow);
+    const double unit = unit_of(lane, step.bytes[l]), planned_unit = unit_of(lane, planned_.bytes[l]);
+    if (unit <= 0 || step.busy[l] <= 0) continue;
+    push(history.figures, step.busy[l] / unit, history.start > 0 ? kWindow : kStart);
+    const double now = latest(history.figures);
+    if (history.start <= 0 && history.figures.size() == kStart) history.start = base::median(history.figures);
+    if (history.start > 0) judge(lane, LaneDrift::Against::start, history.start, now, drifts);
+    if (planned_.busy[l] > 0 && planned_unit > 0 && history.figures.size() >= kLeast && !as_planned)
+      judge(lane, LaneDrift::Against::plan, planned_.busy[l] / planned_unit, now, drifts);
   }
   return drifts;
 }
 
 void LaneDriftWatch::judge(Lane lane, LaneDrift::Against against, double then, double now, std::vector<LaneDrift>& drifts) {
-  bool& told = lanes_[static_cast<size_t>(lane)].told[static_cast<size_t>(against)];
+  History& history = lanes_[static_cast<size_t>(lane)];
+  Telling& telling = history.telling[static_cast<size_t>(against)];
   const double ratio = now / then;
-  if (told) {
-    told = ratio > kRecovered;
-  } else if (ratio > kSlower) {
-    told = true;
-    drifts.push_back({lane, against, ratio, usual_cause(lane)});
+  if (telling.told) {
+    if (ratio > kRecovered) return;
+    telling.told = false;
+    telling.quiet_until = steps_ + telling.cool_down;
+    telling.cool_down *= 2;
+    return;
   }
+  const double excess = base::median(history.shares) * (1 - 1 / ratio);
+  if (ratio <= kSlower || excess < kMaterial || steps_ < telling.quiet_until) {
+    telling.slower_since = -1;
+    return;
+  }
+  if (telling.slower_since < 0) telling.slower_since = clock_;
+  if (clock_ - telling.slower_since < kLasting) return;
+  telling.told = true;
+  telling.slower_since = -1;
+  drifts.push_back({lane, against, ratio, excess, usual_cause(lane)});
 }
 
 }  // namespace sluice::offload

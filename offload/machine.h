@@ -14,6 +14,8 @@ inline constexpr double kAdamBytes = 26;
 struct Machine {
   std::string name;
   bool assumed = false;  // from data sheets and reports, not measured here
+  std::string busy;      // what disturbed the measurement: "adam differed by 45 % between rounds"; empty: nothing did
+  std::string known;     // not part of a profile: where it comes from, for people; empty: the name says all
 
   double disk_read = 0, disk_write = 0;  // bytes per second
   double disk_mixed = 0;                 // reads and writes together, in sum

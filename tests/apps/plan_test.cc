@@ -340,6 +340,13 @@ TEST_F(PlanTest, ARunWritesDownItsMemoryAndEveryFigure) {
   EXPECT_THAT(read_all(at("run/report.html")), HasSubstr("<h2>Memory</h2>"));
 }
 
+// A run stores its paths absolute; the same ones written relative are no change.
+TEST_F(PlanTest, AResumeTellsOnlyWhatChanged) {
+  succeed(train());
+  EXPECT_THAT(succeed(resume()), testing::Not(HasSubstr("changed since")));
+  EXPECT_THAT(succeed(resume({"steps=3"})), testing::AllOf(HasSubstr("steps: 2 -> 3"), testing::Not(HasSubstr("run.dir:"))));
+}
+
 TEST_F(PlanTest, ThisMachineIsMeasuredOnce) {
   const ProgramResult first = plan("config.json", {}, {"--json"});
   EXPECT_EQ(first.status, 0) << first.err;
@@ -352,6 +359,33 @@ TEST_F(PlanTest, ThisMachineIsMeasuredOnce) {
   EXPECT_EQ(json::parse(first.out).at("machine").at("assumed"), false);
 }
 
+// A profile may have been taken while other programs were at work: its age is told, and it can be taken again.
+TEST_F(PlanTest, AnOldProfileIsNamedAndCanBeTakenAgain) {
+  EXPECT_THAT(plan("config.json", {}, {}).out, HasSubstr("(measured just now, "));
+  const auto file = std::filesystem::directory_iterator(at("cache/sluice"))->path();
+  json profile = json::parse(read_all(file));
+  profile["disk"]["flush"] = 1.5;
+  profile["busy"] = "adam differed by 70 % between rounds";
+  write_all(file, profile.dump());
+  std::filesystem::last_write_time(file, std::filesystem::last_write_time(file) - std::chrono::hours(75));
+  const ProgramResult old = plan("config.json", {}, {});
+  EXPECT_THAT(old.out, HasSubstr("(measured 3 days ago, " + file.string() + "; --measure takes it again)"));
+  EXPECT_THAT(old.err, HasSubstr("busy when it was measured (adam differed by 70 % between rounds)"));
+
+  // A run that is far from what that profile promises says so once, and goes on.
+  EXPECT_THAT(succeed(train({"steps=14", "execution.overlap=none"})), HasSubstr("--measure measures it again"));
+  const std::string metrics = read_all(at("run/metrics.jsonl"));
+  const size_t told = metrics.find(R"("event":"prediction")");
+  ASSERT_NE(told, std::string::npos);
+  EXPECT_EQ(metrics.find(R"("event":"prediction")", told + 1), std::string::npos);
+
+  EXPECT_THAT(succeed(train({"run.dir=again"}, {"--measure"})), HasSubstr("measuring this machine"));
+  EXPECT_LT(json::parse(read_all(file)).at("disk").at("flush").get<double>(), 1.5);
+  EXPECT_THAT(plan("config.json", {}, {}).out, HasSubstr("(measured just now, "));
+  EXPECT_THAT(plan("config.json", {}, {"--measure"}).err, HasSubstr("measuring this machine"));
+  EXPECT_EQ(plan("config.json", {}, {"--measure", "--machine", "h100"}).status, 2);
+}
+
 TEST_F(PlanTest, ARunOnAMeasuredMachineTellsWhatWasPredicted) {
   const ProgramResult r = plan("config.json", {"execution.overlap=forward"}, {"--json"});
   const double planned = json::parse(r.out).at("step_seconds");
@@ -360,6 +394,19 @@ TEST_F(PlanTest, ARunOnAMeasuredMachineTellsWhatWasPredicted) {
   std::string line;
   std::getline(lines, line);
   EXPECT_NEAR(json::parse(line).at("predicted_seconds").get<double>() / planned, 1, 1e-3);
+}
+
+TEST_F(PlanTest, ARunIsPlannedForTheMachineThatIsNamed) {
+  const ProgramResult r = plan("config.json", {"execution.overlap=forward", "execution.keep_graphs=auto"}, {"--json", "--machine", "rtx4090-64g"});
+  const double planned = json::parse(r.out).at("step_seconds");
+  const Words set{"execution.overlap=forward", "execution.keep_graphs=auto"};
+  EXPECT_THAT(succeed(train(set, {"--machine", "rtx4090-64g"})), HasSubstr("on rtx4090-64g (assumed rates)"));
+  EXPECT_FALSE(std::filesystem::exists(at("cache")));  // this one is not measured
+  const std::string metrics = read_all(at("run/metrics.jsonl"));
+  EXPECT_NEAR(json::parse(metrics.substr(0, metrics.find('\n'))).at("predicted_seconds").get<double>() / planned, 1, 0.05);
+  succeed(train({"run.dir=plain"}));
+  EXPECT_EQ(inspect("run").at("weights_xxh3"), inspect("plain").at("weights_xxh3"));
+  expect_refused(train({"run.dir=no"}, {"--machine", "rtx4091"}), 2, {"neither a file nor a built-in machine"});
 }
 
 TEST_F(PlanTest, AnOpenOverlapIsTheFastest) {

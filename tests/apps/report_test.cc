@@ -126,5 +126,22 @@ TEST_F(ReportTest, TheEventFileIsFramesOfTheRightLength) {
   for (const char* tag : {"brain.Event:2", "loss", "stall/disk_state", "eval_loss"}) EXPECT_THAT(all, HasSubstr(tag));
 }
 
+TEST_F(ReportTest, EventsHaveTheWallTimeOfTheirStep) {
+  write_tensorboard(fs::path(folder_) / "tb", metrics(R"({"step":1,"time":1700000001.5,"loss":3.5})" "\n"
+                                                      R"({"step":1,"time":1700000002.5,"eval_loss":3.25,"eval_perplexity":25.8})" "\n"
+                                                      R"({"step":2,"time":1700000003.5,"loss":3.0})" "\n"));
+  std::ifstream in(fs::path(folder_) / "tb/events.out.tfevents.0.sluice", std::ios::binary);
+  const std::string file{std::istreambuf_iterator<char>(in), {}};
+  std::vector<double> times;
+  for (size_t at = 0; at < file.size();) {
+    uint64_t length = 0;
+    std::memcpy(&length, file.data() + at, 8);
+    std::memcpy(&times.emplace_back(), file.data() + at + 13, 8);  // after the header and the key of field 1
+    at += 16 + length;
+  }
+  EXPECT_EQ(times, (std::vector<double>{1700000001.5, 1700000001.5, 1700000003.5, 1700000002.5}));
+  EXPECT_THAT(file, Not(HasSubstr("time")));
+}
+
 }  // namespace
 }  // namespace sluice::apps

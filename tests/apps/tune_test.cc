@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 #include "tests/apps/run_fixture.h"
@@ -14,7 +16,7 @@ using testing::HasSubstr;
 using testing::Not;
 
 constexpr const char* kSearched[] = {"execution.overlap",      "execution.boundaries", "execution.keep_graphs",    "execution.keep_weights",
-                                     "execution.device_slots", "execution.pools.state", "memory.pinned"};
+                                     "execution.device_slots", "execution.pools.state", "execution.pools.weights", "memory.pinned"};
 
 class TuneTest : public RunFixture {
  protected:
@@ -40,7 +42,7 @@ class TuneTest : public RunFixture {
   }
   static Words defaults() {
     return {"execution.overlap=forward", "execution.keep_graphs=0", "execution.keep_weights=0", "execution.device_slots=2",
-            "execution.pools.state=32",  "memory.pinned=0",         "execution.boundaries=gpu"};
+            "execution.pools.state=32",  "memory.pinned=0",         "execution.boundaries=gpu", "execution.pools.weights=16"};
   }
 };
 
@@ -58,6 +60,18 @@ TEST_F(TuneTest, OpenSettingsAreChosenWithinTheBudgets) {
     }
     EXPECT_EQ(open, document("plan", "1b.json", memory));  // deterministic
   }
+}
+
+// Weights from the disk and state in RAM: what waits is a layer's copy for its read.
+TEST_F(TuneTest, BuffersForWeightsAreChosenWhereReadsAreWaitedFor) {
+  Words set = defaults();
+  std::erase(set, "execution.pools.weights=16");
+  set.insert(set.end(), {"zero_optimization.offload_optimizer.device=cpu", "storage.durable=checkpoint"});
+  const json open = document("plan", "1b.json", set);
+  ASSERT_EQ(open.at("chosen").size(), 1u);
+  EXPECT_EQ(open.at("chosen")[0].at("key"), "execution.pools.weights");
+  set.push_back("execution.pools.weights=16");
+  EXPECT_LT(open.at("step_seconds").get<double>(), 0.96 * document("plan", "1b.json", set).at("step_seconds").get<double>());
 }
 
 TEST_F(TuneTest, WhatIsGivenIsLeftAlone) {
@@ -97,6 +111,28 @@ TEST_F(TuneTest, TheTunedConfigKeepsItsPromise) {
   EXPECT_THAT(on_4090("tune", "best.json", {}).out, HasSubstr("nothing to change"));
 }
 
+TEST_F(TuneTest, TheTableBeginsWithTheConfigAndFollowsTheSearch) {
+  Words set = defaults();
+  std::erase(set, "execution.keep_weights=0");
+  set.push_back("memory.host=20GiB");
+  const json tuned = document("tune", "1b.json", set, {"--out", "best.json"});
+  double before = 1e9;
+  for (const json& s : tuned.at("settings")) {
+    const bool given = std::ranges::any_of(set, [&](const std::string& assignment) { return assignment.starts_with(s.at("key").get<std::string>() + "="); });
+    EXPECT_EQ(s.at("was") == "auto", !given) << s;
+    EXPECT_LE(s.at("step_seconds_before"), before) << s;
+    before = s.at("step_seconds_before");
+    EXPECT_LE(s.at("step_seconds_after"), before) << s;
+  }
+  const ProgramResult text = on_4090("tune", "1b.json", set);
+  EXPECT_THAT(text.out, Not(testing::ContainsRegex("[0-9][KMG]iB")));  // "17.3 GiB" everywhere
+
+  const ProgramResult shown = run({"config", "best.json"});  // a model that can only be planned
+  EXPECT_EQ(shown.status, 0) << shown.err;
+  EXPECT_THAT(shown.out, HasSubstr("can only be planned"));
+  for (const json& s : tuned.at("settings")) EXPECT_THAT(shown.out, HasSubstr(s.at("reason").get<std::string>()));
+}
+
 TEST_F(TuneTest, NumbersChangeOnlyWhenAsked) {
   const auto numeric = [](const json& config) {
     return std::make_pair(config.value("train_micro_batch_size_per_gpu", 0), config.value("gradient_accumulation_steps", 0));
@@ -130,6 +166,20 @@ TEST_F(TuneTest, AutoMakesTrainMeasureTheMachineOnce) {
   EXPECT_THAT(succeed(train({"run.dir=second", "execution.keep_graphs=auto", "storage.durable=none"})),
               testing::AllOf(Not(HasSubstr("measuring this machine")), HasSubstr("is predicted to take")));
   EXPECT_EQ(read_all(at("first/metrics.jsonl")).substr(0, 60), read_all(at("plain/metrics.jsonl")).substr(0, 60)) << "the same bits";
+}
+
+// Before anything is loaded: here the run ends as soon as it finds that it does not fit.
+TEST_F(TuneTest, ALongRunIsMeasuredForAndAShortOneSaysThatItIsNot) {
+  const auto told = [&](const Words& set) {
+    Words words{"memory.gpu=1MiB", "machine.compute=1GFLOP/s"};
+    words.insert(words.end(), set.begin(), set.end());
+    const ProgramResult r = run(train(words));
+    EXPECT_EQ(r.status, 6) << r.err;
+    return r.err;
+  };
+  EXPECT_THAT(told({"steps=10"}), testing::AllOf(HasSubstr("nothing is predicted"), HasSubstr("sluice plan"), Not(HasSubstr("measuring this machine"))));
+  EXPECT_THAT(told({"steps=100000", "train_micro_batch_size_per_gpu=1", "data.sequence_length=8"}), HasSubstr("nothing is predicted"));  // tiny steps
+  EXPECT_THAT(told({"steps=1000"}), testing::AllOf(HasSubstr("measuring this machine"), HasSubstr("is predicted to take")));
 }
 
 TEST_F(TuneTest, RanksAreTunedToo) {

@@ -44,6 +44,30 @@ TEST(Explain, StepsChosenFromEpochsAreNotStored) {
   EXPECT_FALSE(read_back(c).steps.has_value());
 }
 
+// "reasons" says why a file has its values; one that --set has replaced is no longer explained.
+TEST(Explain, ReasonsOfTheFileStandBesideItsValues) {
+  std::string text = kSample;
+  text.insert(text.rfind('}'), R"(, "reasons": {"steps": "ten are enough", "gradient_accumulation_steps": "it fits"}
+)");
+  const auto origin = [&](const RunConfig& config, const std::string& key) {
+    for (const Explained& row : explain(config))
+      if (row.key == key) return row.origin;
+    return std::string();
+  };
+  const RunConfig config = parse_config(text, "sample.json"), other = parse_config(text, "sample.json", {.set = {"steps=11"}, .purpose = Purpose::training});
+  EXPECT_EQ(origin(config, "steps"), "sample.json:4: ten are enough");
+  EXPECT_EQ(origin(config, "gradient_accumulation_steps"), "sample.json:6: it fits");
+  EXPECT_EQ(origin(other, "steps"), "--set");
+  EXPECT_EQ(resolved_json(config).dump(), resolved_json(sample()).dump());
+  for (const auto& [reasons, message] : {std::pair{R"({"stesp": "x"})", "unknown key \"stesp\"; the nearest known key is \"steps\""},
+                                         {R"({"steps": 3})", "reasons: steps = 3: a text is needed"},
+                                         {R"(["x"])", "texts by key, in braces"}}) {
+    std::string bad = kSample;
+    bad.insert(bad.rfind('}'), std::string(", \"reasons\": ") + reasons);
+    EXPECT_THAT(config_error([&] { parse_config(bad, "sample.json"); }), testing::HasSubstr(message));
+  }
+}
+
 TEST(Explain, EachValueHasItsOrigin) {
   const auto rows = explain(sample({"run.seed=9"}));
   const auto find = [&](const std::string& key) {

@@ -102,6 +102,7 @@ TinyResult run_rank(uint32_t rank, comm::LocalGroup* group, TrainerOptions optio
     result.clips.push_back(step.clip);
     result.scales.push_back(step.loss_scale);
     result.next_scales.push_back(step.next_loss_scale);
+    result.guessed += step.guessed ? 1 : 0;
     result.redone += step.redone ? 1 : 0;
   };
   events.on_eval = [&](uint64_t, const EvalResult& eval) { result.eval_losses.push_back(eval.loss); };
@@ -179,6 +180,7 @@ TinyResult run_tiny(const TinyRun& run) {
     result.device_peak = part.device_peak;
     result.device_held = part.device_held;
     result.skipped = part.skipped;
+    result.guessed += part.guessed;
     result.redone += part.redone;
     result.traffic = part.traffic;
     result.planned_comm = part.planned_comm;

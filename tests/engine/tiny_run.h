@@ -44,7 +44,7 @@ struct TinyRun {
 struct TinyResult {
   std::vector<double> losses, norms, clips, scales, next_scales;  // scales: of fp16, of each step and after it
   StateDigest digest;
-  uint64_t device_peak = 0, device_held = 0, device_planned = 0, skipped = 0, redone = 0;
+  uint64_t device_peak = 0, device_held = 0, device_planned = 0, skipped = 0, guessed = 0, redone = 0;
   std::vector<double> eval_losses;
   std::vector<comm::CommStats> traffic;  // by rank, of all steps; several ranks
   std::vector<uint64_t> planned_comm;    // by rank: bytes received in a step

@@ -284,8 +284,11 @@ TEST(Guess, GivesUpAndComesBackWithoutChangingABit) {
     EXPECT_EQ(got.digest.state, plain.digest.state);
     if (limit == 1.0) {
       EXPECT_EQ(got.redone, static_cast<uint64_t>(clipped(0, 60)));
+      EXPECT_EQ(got.guessed, 60u);
     } else {
       EXPECT_LT(got.redone, 12u);
+      EXPECT_LT(got.guessed, 60u);
+      EXPECT_GE(got.guessed, got.redone);
     }
   }
 }

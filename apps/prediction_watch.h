@@ -1,0 +1,27 @@
+// Does a run take the time that its plan had said?
+#pragma once
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace sluice::apps {
+
+// Says once, and early, that the plan's figure is not to be relied on. Not thread-safe.
+class PredictionWatch {
+ public:
+  static constexpr size_t kWarmUp = 2, kSteps = 8;  // the first steps fill pools and caches; the median of the next ones counts
+  static constexpr double kOff = 0.15;
+
+  // predicted: seconds of a step; 0: nothing is known.
+  explicit PredictionWatch(double predicted) : predicted_(predicted) {}
+  // A message when the steps so far are off, in either direction.
+  std::optional<std::string> add(double step_seconds);
+
+ private:
+  const double predicted_;
+  size_t steps_ = 0;
+  std::vector<double> seconds_;
+};
+
+}  // namespace sluice::apps
