@@ -268,7 +268,7 @@ int train(const Options& options, RankSession& ranks) {
   engine::TrainerEvents events = recorder.events();
   if (!ranks.first()) events = {.stop = events.stop};
   engine::Trainer trainer(trainer_options_, events);
-  return ranks.guard(RankSession::Channel::of_comm, [&] {
+  return ranks.guard([&] {
     RunMemory memory;
     if (ranks.first()) memory.planned = print_memory(trainer, config, begin.exists);
     const auto opening = std::chrono::steady_clock::now();
@@ -293,7 +293,7 @@ int run_train(const Options& options) {
   const RankStart started = start_ranks(options.nproc);
   if (started.exit_code) return *started.exit_code;
   RankSession ranks(started.launch);
-  return ranks.guard(RankSession::Channel::own, [&] { return train(options, ranks); });
+  return ranks.guard([&] { return train(options, ranks); });
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ class WatchOwner {
 
 class NcclComm final : public Comm {
  public:
-  NcclComm(std::shared_ptr<MpiSession> session, std::unique_ptr<Control> channel, const CommOptions& options)
+  NcclComm(std::shared_ptr<MpiSession> session, std::shared_ptr<Control> channel, const CommOptions& options)
       : Comm(std::move(channel), options), session_(std::move(session)) {
     if (options.rate > 0 || options.latency > 0)
       base::fail(ErrorKind::config, "machine.links.net slows the network of emulated devices only");
@@ -159,7 +159,7 @@ void check(cudaError_t result, const char* call) {
 
 }  // namespace nccl
 
-std::unique_ptr<Comm> make_nccl_comm(std::shared_ptr<MpiSession> session, std::unique_ptr<Control> control, const CommOptions& options) {
+std::unique_ptr<Comm> make_nccl_comm(std::shared_ptr<MpiSession> session, std::shared_ptr<Control> control, const CommOptions& options) {
   return std::make_unique<NcclComm>(std::move(session), std::move(control), options);
 }
 

@@ -12,6 +12,7 @@ namespace sluice::apps {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 using namespace std::chrono_literals;
 
 class RanksRun : public RunFixture {
@@ -20,6 +21,13 @@ class RanksRun : public RunFixture {
     Words all{"train_micro_batch_size_per_gpu=1", "train_batch_size=4"};
     all.insert(all.end(), set.begin(), set.end());
     return train(all, {"--resume", "auto", "--nproc", std::to_string(n)});
+  }
+
+  // The same under a launcher of its own.
+  ProgramResult launched(const Words& launcher, const Words& set) const {
+    Words all{"train_micro_batch_size_per_gpu=1", "train_batch_size=4"};
+    all.insert(all.end(), set.begin(), set.end());
+    return Program(train(all), at(""), environment_, launcher).finish();
   }
 
   // Processes that this one has started, in the order of their start: the ranks.
@@ -116,6 +124,22 @@ TEST_F(RanksRun, AStopSignalReachesAll) {
   const size_t step = inspect("run").at("step");
   EXPECT_EQ(steps_written("run"), step);
   succeed(ranks(2, {"steps=" + std::to_string(step + 1)}));
+}
+
+// mpirun ends all ranks with the first one that ends, which may be one that was told.
+TEST_F(RanksRun, UnderMpirunTheCodeIsThatOfTheRankThatFailed) {
+#ifndef SLUICE_TEST_MPI
+  GTEST_SKIP() << "built without MPI";
+#endif
+  const Words mpirun{"mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2"};
+  for (int round = 0; round < 3; ++round) {
+    const ProgramResult missing = launched(mpirun, {"model.path=nowhere"});
+    EXPECT_EQ(missing.status, 4) << missing.err;
+    EXPECT_THAT(missing.err, HasSubstr("nowhere"));
+  }
+  const ProgramResult tokens = launched(mpirun, {"data.train=nowhere.tokens"});
+  EXPECT_EQ(tokens.status, 3) << tokens.err;
+  EXPECT_THAT(tokens.err, Not(HasSubstr("without saying why")));
 }
 
 // At any time: while starting, loading, stepping, committing, or ending.
