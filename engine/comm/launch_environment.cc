@@ -59,7 +59,9 @@ LaunchEnvironment nproc(const Variables& v) {
   LaunchEnvironment e{.launcher = Launcher::nproc, .job = v.text("SLUICE_JOB")};
   read_ranks(v, e, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE");
   read_master(v, e);
-  if (e.rank == 0) e.listener = static_cast<int>(v.number_or("SLUICE_LISTENER", 0, 1 << 20, -1));
+  if (e.rank != 0) return e;
+  e.listener = static_cast<int>(v.number_or("SLUICE_LISTENER", 0, 1 << 20, -1));
+  e.met = static_cast<int>(v.number_or("SLUICE_MET", 0, 1 << 20, -1));
   return e;
 }
 

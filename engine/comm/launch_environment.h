@@ -17,11 +17,12 @@ struct LaunchEnvironment {
   std::string host;                     // of rank 0, and its port; empty where MPI tells them
   uint16_t port = 0;
   int listener = -1;                    // nproc, rank 0: a socket that listens there already
+  int met = -1;                         // nproc, rank 0: a pipe; a byte in it tells the launcher that all ranks have met
   std::string job;                      // the same on all ranks of this start, and no other's
 };
 
 // Looked for in this order; the innermost launcher counts. World 1 when there is none.
-//   nproc      SLUICE_JOB, RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, SLUICE_LISTENER (apps/rank_launcher.h)
+//   nproc      SLUICE_JOB, RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, SLUICE_LISTENER, SLUICE_MET (rank_launcher.h)
 //   torchrun   TORCHELASTIC_RUN_ID, RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT. torchrun's own store often listens on
 //              MASTER_PORT (TORCHELASTIC_USE_AGENT_STORE): then the port after it is taken
 //   mpirun     OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE

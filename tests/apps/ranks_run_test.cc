@@ -126,6 +126,18 @@ TEST_F(RanksRun, AStopSignalReachesAll) {
   succeed(ranks(2, {"steps=" + std::to_string(step + 1)}));
 }
 
+// Nobody but the launcher can know.
+TEST_F(RanksRun, OneThatIsKilledBeforeTheyHaveMetEndsTheRun) {
+  Program program(ranks(2), at(""), environment_);
+  for (int i = 0; i < 1000 && children(program.pid()).size() < 2; ++i) std::this_thread::sleep_for(1ms);
+  const auto begin = std::chrono::steady_clock::now();
+  kill(children(program.pid()).at(1), SIGKILL);
+  const ProgramResult result = program.finish();
+  EXPECT_EQ(result.status, 9);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 10s);
+  EXPECT_THAT(result.err, HasSubstr("rank 1 was killed by signal 9 (Killed) before all ranks had met"));
+}
+
 // mpirun ends all ranks with the first one that ends, which may be one that was told.
 TEST_F(RanksRun, UnderMpirunTheCodeIsThatOfTheRankThatFailed) {
 #ifndef SLUICE_TEST_MPI

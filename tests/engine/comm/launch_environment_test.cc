@@ -95,9 +95,10 @@ TEST(LaunchEnvironment, ReadsSlurm) {
 TEST(LaunchEnvironment, TheInnermostLauncherCounts) {
   EXPECT_EQ(read(with(kSrun, kMpirun)).launcher, Launcher::mpirun);
   EXPECT_EQ(read(with(with(kSrun, kMpirun), kTorchrun)).launcher, Launcher::torchrun);
-  const auto own = read(with(with(kMpirun, kTorchrun), {{"SLUICE_JOB", "x"}, {"RANK", "0"}, {"SLUICE_LISTENER", "5"}}));
+  const auto own = read(with(with(kMpirun, kTorchrun), {{"SLUICE_JOB", "x"}, {"RANK", "0"}, {"SLUICE_LISTENER", "5"}, {"SLUICE_MET", "6"}}));
   EXPECT_EQ(own.launcher, Launcher::nproc);
   EXPECT_EQ(own.listener, 5);
+  EXPECT_EQ(own.met, 6);
 }
 
 TEST(LaunchEnvironment, ReadsVariablesSetByHand) {
