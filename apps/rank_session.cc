@@ -18,7 +18,11 @@ std::vector<std::string> RankSession::from_all(const std::string& text) {
   return several() ? meeting_.control->gather(comm::Topic::close, text) : std::vector<std::string>{text};
 }
 
-std::unique_ptr<comm::Comm> RankSession::make_comm(const comm::CommOptions& options) { return comm::make_comm(meeting_, options); }
+std::unique_ptr<comm::Comm> RankSession::make_comm(const comm::CommOptions& options) {
+  auto comm = comm::make_comm(meeting_, options);
+  transport_ = comm->describe();
+  return comm;
+}
 
 void RankSession::connect(engine::TrainerOptions& options) {
   if (!several()) return;

@@ -20,6 +20,9 @@ class RankSession {
   // Processes that share this machine's cores and memory.
   uint64_t on_this_host() const { return static_cast<uint64_t>(std::max(1, launch_.local_world)); }
 
+  // "4 ranks over TCP"; empty: one rank, or no communicator yet.
+  const std::string& transport() const { return transport_; }
+
   // Collective: the first rank's text, on every rank.
   std::string from_first(const std::string& text);
   // Collective: what every rank gave, by rank.
@@ -45,6 +48,7 @@ class RankSession {
 
   const comm::LaunchEnvironment launch_;
   comm::Meeting meeting_;  // empty: one rank
+  std::string transport_;
 };
 
 }  // namespace sluice::apps

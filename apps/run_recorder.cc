@@ -57,11 +57,12 @@ void RunRecorder::step(const engine::StepReport& report) {
   facts_.before = std::exchange(facts_.now, trainer_->counters());
   facts_.device = trainer_->device_memory();
   facts_.process = base::read_process_memory();
+  facts_.hidden = hidden_.add(report.stats);
   metrics_->append(metrics_line(report, facts_));
   goals_.step(report.step, report.seconds, static_cast<double>(link_bytes(report.stats.bytes).disk_write));
   if (report.step % std::max<uint64_t>(1, config_.run.log_every) == 0 || report.step == report.steps || report.skipped) {
     const std::string forecast = goals_.forecast_text();
-    spdlog::info("{}{}{}", step_line(report), forecast.empty() ? "" : "  ", forecast);
+    spdlog::info("{}{}{}", step_line(report, facts_), forecast.empty() ? "" : "  ", forecast);
   }
   for (const RunEvent& event : watch_.step(report)) tell(event);
   for (const std::string& text : goals_.newly_missed()) tell({report.step, "goal", text});

@@ -39,6 +39,7 @@ class RunRecorder {
 
   const configs::RunConfig& config_;
   StepFacts facts_;  // what does not change from step to step, and the counters at the end of the last one
+  HiddenShare hidden_;
   std::optional<Ceilings> ceilings_;
   Pauses expected_;
   const engine::Trainer* trainer_ = nullptr;

@@ -1,6 +1,7 @@
 #include "apps/step_facts.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace sluice::apps {
 namespace {
@@ -47,10 +48,11 @@ Json ratio(double value, double of) { return of > 0 ? Json(value / of) : Json(nu
 
 }  // namespace
 
-std::optional<double> hidden_communication(const ExecutorStats& s) {
-  const double communication = busy(s, Lane::comm);
-  if (communication <= 0) return std::nullopt;
-  return std::clamp(1 - s.exposed / communication, 0.0, 1.0);
+std::optional<double> HiddenShare::add(const ExecutorStats& s) {
+  const double before = std::exchange(seconds_, busy(s, Lane::comm)), exposed = std::exchange(exposed_, s.exposed);
+  const double seconds = before + seconds_;
+  if (seconds <= 0) return std::nullopt;
+  return std::clamp(1 - (exposed + exposed_) / seconds, 0.0, 1.0);
 }
 
 LinkBytes link_bytes(const std::array<uint64_t, offload::kLanes>& by_lane) {

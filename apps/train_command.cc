@@ -69,12 +69,13 @@ void note_moved_model(const configs::RunConfig& stored, const configs::RunConfig
     spdlog::warn("model.path has moved from {} to {}; it is the same model", before.string(), after.string());
 }
 
-engine::MemoryReport print_memory(const engine::Trainer& trainer, const configs::RunConfig& config, bool exists) {
+engine::MemoryReport print_memory(const engine::Trainer& trainer, const RankSession& ranks, const configs::RunConfig& config, bool exists) {
   engine::MemoryReport memory = trainer.memory();
   const uint64_t need = engine::disk_need(trainer.layout(), *config.storage.durable);
   memory.rows.push_back({"disk", "slots", need});
   memory.disk_have = disk_available(config) + (exists ? need : 0);
   spdlog::info("{}", trainer.describe_device());
+  if (ranks.several()) spdlog::info("{}; {} of them on this machine", ranks.transport(), ranks.on_this_host());
   if (!config.run.deterministic)
     spdlog::warn("run.deterministic is false: no two runs give the same bits, so equal results in every tier and after a resume are off");
   spdlog::info("{}", memory_report(config, trainer.layout(), memory));
@@ -270,7 +271,7 @@ int train(const Options& options, RankSession& ranks) {
   engine::Trainer trainer(trainer_options_, events);
   return ranks.guard([&] {
     RunMemory memory;
-    if (ranks.first()) memory.planned = print_memory(trainer, config, begin.exists);
+    if (ranks.first()) memory.planned = print_memory(trainer, ranks, config, begin.exists);
     const auto opening = std::chrono::steady_clock::now();
     RunStart started;
     started.steps_lost = start(trainer, ranks, run, config, stored);

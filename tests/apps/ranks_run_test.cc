@@ -82,12 +82,16 @@ TEST_F(RanksRun, SeveralRanksTrainWhatOneTrains) {
 // No faster than the emulated network, whose time the lines of the steps tell.
 TEST_F(RanksRun, ExchangeAtTheRateOfTheEmulatedNetwork) {
   const std::string told = succeed(ranks(2, {"steps=4", "machine.links.net=4MB/s", "machine.links.net_latency=1e-3"}));
-  EXPECT_THAT(told, HasSubstr("% hidden"));
+  EXPECT_THAT(told, HasSubstr("% hidden by compute"));
+  EXPECT_THAT(told, HasSubstr("2 ranks over TCP"));
+  EXPECT_THAT(told, HasSubstr("2 ranks, ZeRO stage 3; a step's 4 samples: 2 on each rank, in 2 micro-batches of 1."));
+  EXPECT_THAT(told, HasSubstr("\n  communication "));
   std::ifstream in(at("run/metrics.jsonl"));
   double bytes = 0, seconds = 0;
   for (std::string line; std::getline(in, line);) {
     const auto step = nlohmann::json::parse(line);
-    if (!step.contains("communication")) continue;
+    if (!step.contains("loss")) continue;
+    ASSERT_TRUE(step.contains("communication")) << line;
     bytes += step.at("bytes").at("net").get<double>();
     seconds += step.at("communication").at("seconds").get<double>();
     EXPECT_GE(step.at("communication").at("hidden").get<double>(), 0);
