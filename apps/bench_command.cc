@@ -131,7 +131,7 @@ int run_bench(const Options& options) {
 
 void add_bench(CLI::App& app, Context& context) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = add_command(app, context, "bench", "Measure what this machine reaches, and how near that is to its limits", options, run_bench);
+  CLI::App* command = add_command(app, context, "bench", "Measure what this machine reaches, and how near that is to its limits", options, run_bench, Workers::ranks);
   command->add_option("PART", options->parts, "all (default), disk, copy, adam, memory, compute, or between ranks comm; about ten seconds each")
       ->type_name("")
       ->check(CLI::IsMember({"all", "disk", "copy", "adam", "memory", "compute", "comm"}).description(""));

@@ -13,6 +13,7 @@ namespace sluice::apps {
 namespace {
 
 struct Options : ConfigOptions {
+  std::optional<uint64_t> world;  // ranks; none: one
   bool keys = false;
 };
 
@@ -68,7 +69,7 @@ int run_config(const Options& options) {
     return 0;
   }
   if (options.config.empty()) base::fail(base::ErrorKind::config, "sluice config needs a CONFIG, or --keys");
-  const configs::RunConfig config = configs::read_config(options.config, {.set = options.set});
+  const configs::RunConfig config = configs::read_config(options.config, {.set = options.set, .world = options.world});
   options.json ? print_json(config) : print_table(config);
   return 0;
 }
@@ -80,6 +81,7 @@ void add_config(CLI::App& app, Context& context) {
   CLI::App* command = add_command(
       app, context, "config", "Print every value of a config, and where it comes from", options, run_config);
   add_config_options(*command, *options);
+  add_world_option(*command, options->world, "As so many ranks see it: the batch keys count all of them");
   command->add_flag("--keys", options->keys,
                     "Print all keys, what they mean and what they may be; no CONFIG is needed");
 }

@@ -44,13 +44,16 @@ void make_absolute(fs::path* path) {
 
 }  // namespace
 
+configs::RunConfig with_absolute_paths(configs::RunConfig config) {
+  for (fs::path* path : {&config.model.path, &config.data.train, &config.data.eval, &config.run.dir}) make_absolute(path);
+  for (fs::path& path : config.storage.paths) make_absolute(&path);
+  return config;
+}
+
 bool RunDir::has_store() const { return offload::Store::exists(path_); }
 
 void RunDir::write_config(const configs::RunConfig& config) const {
-  configs::RunConfig stored = config;
-  for (fs::path* path : {&stored.model.path, &stored.data.train, &stored.data.eval, &stored.run.dir}) make_absolute(path);
-  for (fs::path& path : stored.storage.paths) make_absolute(&path);
-  replace_text(config_file(), configs::resolved_json(stored).dump(2) + "\n");
+  replace_text(config_file(), configs::resolved_json(with_absolute_paths(config)).dump(2) + "\n");
 }
 
 configs::RunConfig RunDir::read_config(configs::Purpose purpose) const {

@@ -57,7 +57,7 @@ void check_same_numbers(const RunDir& run, const configs::RunConfig& stored, con
 // A run may go on with another learning rate, or in other places: nothing is wrong, but whoever did not mean it should see it.
 void note_changes(const configs::RunConfig& stored, const configs::RunConfig& now) {
   std::string list;
-  for (const auto& d : configs::compare_free_settings(stored, now))
+  for (const auto& d : configs::compare_free_settings(stored, with_absolute_paths(now)))
     if (d.key != "model.path") list += fmt::format("\n  {}: {} -> {}", d.key, d.stored, d.now);
   if (!list.empty()) spdlog::info("changed since the run was last started:{}", list);
 }
@@ -301,7 +301,7 @@ int run_train(const Options& options) {
 
 void add_train(CLI::App& app, Context& context) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = add_command(app, context, "train", "Train: start a run, or go on with one", options, run_train);
+  CLI::App* command = add_command(app, context, "train", "Train: start a run, or go on with one", options, run_train, Workers::ranks);
   add_config_options(*command, *options)->required();
   command->add_option("--resume", options->resume,
                       "\"auto\": go on with the run in run.dir from its last committed step, or start when there is none; a folder: go "

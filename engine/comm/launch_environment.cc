@@ -39,7 +39,7 @@ class Variables {
   const std::function<const char*(const char*)> get_;
 };
 
-constexpr long kMostRanks = 1 << 16, kLargestPort = 65535;
+constexpr long kLargestPort = 65535;
 
 void read_ranks(const Variables& v, LaunchEnvironment& e, const char* rank, const char* world, const char* local_rank, const char* local_world) {
   e.world = static_cast<int>(v.number(world, 1, kMostRanks));

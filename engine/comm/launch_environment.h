@@ -6,6 +6,8 @@
 
 namespace sluice::comm {
 
+constexpr int kMostRanks = 1 << 16;
+
 enum class Launcher { none, nproc, torchrun, mpirun, variables, srun };
 const char* to_string(Launcher launcher);  // "sluice train --nproc", ...
 

@@ -15,6 +15,8 @@ using testing::HasSubstr;
 using testing::Not;
 using namespace std::chrono_literals;
 
+const Words kMpirun{"mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2"};
+
 class RanksRun : public RunFixture {
  protected:
   static Words ranks(int n, const Words& set = {}) {
@@ -23,12 +25,8 @@ class RanksRun : public RunFixture {
     return train(all, {"--resume", "auto", "--nproc", std::to_string(n)});
   }
 
-  // The same under a launcher of its own.
-  ProgramResult launched(const Words& launcher, const Words& set) const {
-    Words all{"train_micro_batch_size_per_gpu=1", "train_batch_size=4"};
-    all.insert(all.end(), set.begin(), set.end());
-    return Program(train(all), at(""), environment_, launcher).finish();
-  }
+  // Under a launcher of its own.
+  ProgramResult launched(const Words& launcher, const Words& arguments) const { return Program(arguments, at(""), environment_, launcher).finish(); }
 
   // Processes that this one has started, in the order of their start: the ranks.
   static std::vector<pid_t> children(pid_t parent) {
@@ -54,6 +52,7 @@ TEST_F(RanksRun, GoOnAsAnotherNumberOfRanks) {
     const std::string batch = n == 3 ? "train_batch_size=6" : "train_batch_size=4";
     const std::string told = succeed(ranks(n, {"steps=" + std::to_string(step += 2), batch}));
     EXPECT_THAT(told, HasSubstr("run.world")) << "the change is told";
+    for (const char* same : {"run.dir:", "storage.paths:"}) EXPECT_THAT(told, Not(HasSubstr(same)));
     const auto seen = inspect("run");
     EXPECT_EQ(seen.at("world"), n);
     EXPECT_EQ(seen.at("step"), step);
@@ -147,15 +146,33 @@ TEST_F(RanksRun, UnderMpirunTheCodeIsThatOfTheRankThatFailed) {
 #ifndef SLUICE_TEST_MPI
   GTEST_SKIP() << "built without MPI";
 #endif
-  const Words mpirun{"mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2"};
   for (int round = 0; round < 3; ++round) {
-    const ProgramResult missing = launched(mpirun, {"model.path=nowhere"});
+    const ProgramResult missing = launched(kMpirun, train({"model.path=nowhere"}));
     EXPECT_EQ(missing.status, 4) << missing.err;
     EXPECT_THAT(missing.err, HasSubstr("nowhere"));
   }
-  const ProgramResult tokens = launched(mpirun, {"data.train=nowhere.tokens"});
+  const ProgramResult tokens = launched(kMpirun, train({"data.train=nowhere.tokens"}));
   EXPECT_EQ(tokens.status, 3) << tokens.err;
   EXPECT_THAT(tokens.err, Not(HasSubstr("without saying why")));
+}
+
+// Commands that are one process's work, started by a launcher all the same.
+TEST_F(RanksRun, WhatIsNoRanksWorkIsDoneOnce) {
+  fresh_run();
+  environment_ = {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "localhost"}, {"MASTER_PORT", "29999"}};
+  EXPECT_EQ(succeed({"export", "run", "exported"}), "");
+  EXPECT_FALSE(std::filesystem::exists(at("exported")));
+  environment_["RANK"] = "0";
+  EXPECT_THAT(succeed({"export", "run", "exported"}), HasSubstr("the first one does it"));
+  EXPECT_TRUE(std::filesystem::exists(at("exported/config.json")));
+  environment_ = {{"RANK", "1"}};
+  EXPECT_EQ(nlohmann::json::parse(run({"config", "config.json", "--world", "2", "--json"}).out).at("config").at("train_batch_size"), 4);
+#ifdef SLUICE_TEST_MPI
+  environment_.clear();
+  const ProgramResult result = launched(kMpirun, {"config", "config.json", "--json"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(nlohmann::json::parse(result.out).at("config").at("run").at("world"), 1);
+#endif
 }
 
 // At any time: while starting, loading, stepping, committing, or ending.
