@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <fstream>
+#include <map>
 #include <thread>
 
 #include "tests/apps/run_fixture.h"
@@ -116,6 +117,40 @@ TEST_F(RanksRun, OneThatIsKilledEndsTheRunWhichGoesOnWithOthers) {
     EXPECT_EQ(inspect("run").at("step"), before + 2);
     EXPECT_LE(steps_written("run"), before + 2);
   }
+}
+
+// Losses by step.
+std::map<uint64_t, double> losses(const std::filesystem::path& metrics) {
+  std::map<uint64_t, double> found;
+  std::ifstream in(metrics);
+  for (std::string line; std::getline(in, line);)
+    if (const auto step = nlohmann::json::parse(line); step.contains("loss")) found[step.at("step")] = step.at("loss");
+  return found;
+}
+
+TEST_F(RanksRun, AfterAKillTheLossesAreThoseOfARunThatWasNotInterrupted) {
+  const std::string rate = "optimizer.params.lr=1e-4";
+  {
+    Program program(ranks(2, {"steps=100000", rate}), at(""), environment_);
+    wait_for_steps(3);
+    kill(children(program.pid()).at(1), SIGKILL);
+    EXPECT_EQ(program.finish().status, 9);
+  }
+  const std::string steps = "steps=" + std::to_string(inspect("run").at("step").get<size_t>() + 3);
+  succeed(ranks(2, {steps, rate}));
+  succeed(ranks(2, {steps, rate, "run.dir=whole"}));
+  EXPECT_EQ(losses(at("run/metrics.jsonl")), losses(at("whole/metrics.jsonl")));
+}
+
+TEST_F(RanksRun, TorchrunStartsThem) {
+  const auto torchrun = source_dir() / ".venv/bin/torchrun";
+  if (!std::filesystem::exists(torchrun)) GTEST_SKIP() << "no torchrun";
+  const ProgramResult result =
+      launched({torchrun.string(), "--no-python", "--standalone", "--nproc-per-node", "2"}, train({"train_micro_batch_size_per_gpu=1", "train_batch_size=4"}));
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("2 ranks over TCP"));
+  EXPECT_EQ(inspect("run").at("world"), 2);
+  EXPECT_EQ(inspect("run").at("step"), 2);
 }
 
 TEST_F(RanksRun, AStopSignalReachesAll) {
