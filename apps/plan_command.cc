@@ -29,7 +29,7 @@ PlannedRun plan_set(const Options& options, const offload::Machine& machine,
                     const std::vector<std::string>& set) {
   const configs::RunConfig config = read_planned(options, set);
   return plan_open(config, model_of(config), machine,
-                   {.machine = options.machine, .spans = !options.trace.empty()}).run;
+                   {.machine = options.machine, .nodes = options.nodes, .spans = !options.trace.empty()}).run;
 }
 
 int run_plan(const Options& options) {
@@ -45,7 +45,8 @@ int run_plan(const Options& options) {
     fmt::print("{}", options.json ? sweep_json(rows).dump(2) + "\n" : sweep_text(rows));
     return 0;
   }
-  const OpenPlan open = plan_open(config, model, machine, {.machine = options.machine, .spans = !options.trace.empty()});
+  const OpenPlan open = plan_open(config, model, machine,
+                                  {.machine = options.machine, .nodes = options.nodes, .spans = !options.trace.empty()});
   const PlannedRun& run = open.run;
   const std::optional<LargestModel> largest = largest_model(run, model);
   if (options.json) {

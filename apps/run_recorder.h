@@ -19,8 +19,8 @@ namespace sluice::apps {
 // Must outlive the trainer that has its events. Called by the trainer as TrainerEvents says, one call at a time.
 class RunRecorder {
  public:
-  // planned: what is predicted of the run; none: nothing is.
-  RunRecorder(const configs::RunConfig& config, const std::optional<PlannedRun>& planned);
+  // planned: what is predicted of the run; none: nothing is. ranks_here: that write to this machine's drives, each as much as this one.
+  RunRecorder(const configs::RunConfig& config, const std::optional<PlannedRun>& planned, uint64_t ranks_here);
 
   engine::TrainerEvents events();
   // Before the first step, when the store is open and the lines of steps that were not committed have been cut. The trainer must

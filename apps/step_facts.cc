@@ -74,6 +74,7 @@ Json facts_json(const engine::StepReport& step, const StepFacts& facts) {
   const io::QueueTimes reads = now.reads - before.reads, writes = now.writes - before.writes;
   const double disk_seconds = std::max(reads.busy, writes.busy);
   const ExecutorStats& s = step.stats;
+  const uint64_t written = facts.ranks_here * moved.disk_write;
   const double flops_per_s = step.seconds > 0 && !step.timing_only ? facts.flops / step.seconds : 0;
   return {
       {"phase", phase_json(step, facts)},
@@ -92,7 +93,8 @@ Json facts_json(const engine::StepReport& step, const StepFacts& facts) {
         {"h2d", ratio(number(moved.h2d), number(facts.planned.h2d))},
         {"d2h", ratio(number(moved.d2h), number(facts.planned.d2h))}}},
       {"disk",
-       {{"written_per_token", ratio(number(moved.disk_write), number(step.tokens))},
+       {{"written", written},
+        {"written_per_token", ratio(number(written), number(step.tokens))},
         {"read_depth", reads.depth()},
         {"write_depth", writes.depth()},
         {"read_p99", reads.percentile(99)},

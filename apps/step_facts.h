@@ -36,8 +36,9 @@ struct StepFacts {
   std::optional<double> predicted;           // seconds of a step; none: no plan was made
   LinkBytes planned;                         // bytes of a step
   std::optional<double> hidden;              // share of the communication; none: one rank
-  double flops = 0;                          // of the model's step
-  std::optional<double> compute_rate;        // FLOP per second that this machine was measured to reach
+  uint64_t ranks_here = 1;                   // that share this machine's drives
+  double flops = 0;                          // of the model's step, by all ranks
+  std::optional<double> compute_rate;        // FLOP per second that the ranks were measured to reach together
   engine::RunCounters before, now;           // at the end of the step before, and of this one
   gpu::MemoryStats device;
   base::ProcessMemory process;

@@ -180,7 +180,7 @@ std::optional<PlannedRun> plan_ahead(configs::RunConfig& config, engine::Trainer
   if (!machine) return std::nullopt;
   machine = shared_by(*machine, ranks.on_this_host());
   if (ranks.several() && with_emulated_rates(*machine, config.machine).net <= 0) return std::nullopt;  // not measured
-  OpenPlan open = plan_open(config, model, *machine, {});
+  OpenPlan open = plan_open(config, model, *machine, {.nodes = ranks.world() / ranks.on_this_host()});
   config = open.choice.config;
   trainer = trainer_options(config);
   trainer.guess_limit = open.choice.guess_limit;
@@ -265,7 +265,7 @@ int train(const Options& options, RankSession& ranks) {
   trainer_options_.guess_limit = begin.guess_limit;
   trainer_options_.runtime.queue.strict = trainer_options_.store.strict = options.strict;
   ranks.connect(trainer_options_);
-  RunRecorder recorder(config, begin.planned);
+  RunRecorder recorder(config, begin.planned, ranks.on_this_host());
   engine::TrainerEvents events = recorder.events();
   if (!ranks.first()) events = {.stop = events.stop};
   engine::Trainer trainer(trainer_options_, events);

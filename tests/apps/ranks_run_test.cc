@@ -70,13 +70,19 @@ TEST_F(RanksRun, SeveralRanksTrainWhatOneTrains) {
   succeed(ranks(2, {"run.dir=two", "steps=4"}));
   std::ifstream one(at("one/metrics.jsonl")), two(at("two/metrics.jsonl"));
   size_t steps = 0;
+  double written_by_one = 0, written_by_two = 0;
+  const auto flops = [](const nlohmann::json& step) { return step.at("flops").at("per_s").get<double>() * step.at("step_seconds").get<double>(); };
   for (std::string a, b; std::getline(one, a) && std::getline(two, b);) {
     const auto left = nlohmann::json::parse(a), right = nlohmann::json::parse(b);
+    written_by_one += left.at("disk").at("written").get<double>();
+    written_by_two += right.at("disk").at("written").get<double>();
+    EXPECT_NEAR(flops(left) / flops(right), 1, 1e-6) << "the model's, by all ranks";
     if (!left.contains("loss") || !left.contains("grad_norm")) continue;
     EXPECT_NEAR(left.at("loss").get<double>(), right.at("loss").get<double>(), 5e-3);
     ++steps;
   }
   EXPECT_EQ(steps, 4u);
+  EXPECT_NEAR(written_by_two / written_by_one, 1, .05) << "on the drives, by all ranks";
 }
 
 // No faster than the emulated network, whose time the lines of the steps tell.
