@@ -63,7 +63,7 @@ std::unique_ptr<gpu::Device> make_device(const Options& options, uint64_t sharin
 CommBench measure_ranks(const Options& options, const BenchOptions& o, RankSession& ranks) {
   const auto device = make_device(options, ranks.on_this_host());
   const auto comm = ranks.make_comm({.device = device.get()});
-  return ranks.guard(RankSession::Channel::of_comm, [&] {
+  return ranks.guard([&] {
     CommBench bench = bench_comm(o, *comm, ranks.on_this_host(), *device);
     comm->control().close();
     return bench;
@@ -124,14 +124,14 @@ int run_bench(const Options& options) {
   if (started.exit_code) return *started.exit_code;
   check(options, started.launch);
   RankSession ranks(started.launch);
-  return ranks.guard(RankSession::Channel::own, [&] { return measure(options, ranks); });
+  return ranks.guard([&] { return measure(options, ranks); });
 }
 
 }  // namespace
 
 void add_bench(CLI::App& app, Context& context) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = add_command(app, context, "bench", "Measure what this machine reaches, and how near that is to its limits", options, run_bench);
+  CLI::App* command = add_command(app, context, "bench", "Measure what this machine reaches, and how near that is to its limits", options, run_bench, Workers::ranks);
   command->add_option("PART", options->parts, "all (default), disk, copy, adam, memory, compute, or between ranks comm; about ten seconds each")
       ->type_name("")
       ->check(CLI::IsMember({"all", "disk", "copy", "adam", "memory", "compute", "comm"}).description(""));

@@ -2,10 +2,14 @@
 // which is declared at the end of this file and called in commands.cc.
 #pragma once
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "apps/ranks.h"
 
 namespace sluice::apps {
 
@@ -25,20 +29,28 @@ struct ConfigOptions : CommonOptions {
   std::vector<std::string> set;
 };
 
+// Who does the work when mpirun or another launcher has started the command several times.
+enum class Workers { ranks, first };
+
 // Adds a subcommand with --json and --strict. Options (a CommonOptions) lives until the command has run.
 template <class Options>
 CLI::App* add_command(CLI::App& app, Context& context, const std::string& name, const std::string& help,
-                      const std::shared_ptr<Options>& options, int (*run)(const Options&)) {
+                      const std::shared_ptr<Options>& options, int (*run)(const Options&), Workers workers = Workers::first) {
   CLI::App* command = app.add_subcommand(name, help);
   command->add_flag("--json", options->json, "Print one JSON document on standard output");
   command->add_flag("--strict", options->strict, "Treat every fallback as an error");
-  command->callback([&context, options, run] { context.command = [options, run] { return run(*options); }; });
+  command->callback([&context, options, run, workers] {
+    context.command = [options, run, workers] { return workers == Workers::first && left_to_first_rank() ? 0 : run(*options); };
+  });
   return command;
 }
 
 // The positional CONFIG and --set. `what`: help of the positional.
 CLI::Option* add_config_options(CLI::App& command, ConfigOptions& options,
                                 const std::string& what = "JSON config of the run");
+
+// --world N: of a command that reads a config without being a rank.
+void add_world_option(CLI::App& command, std::optional<uint64_t>& world, const std::string& help);
 
 void add_config(CLI::App& app, Context& context);
 void add_bench(CLI::App& app, Context& context);

@@ -11,6 +11,10 @@ CLI::Option* add_config_options(CLI::App& command, ConfigOptions& options, const
   return command.add_option("CONFIG", options.config, what)->type_name("");
 }
 
+void add_world_option(CLI::App& command, std::optional<uint64_t>& world, const std::string& help) {
+  command.add_option("--world", world, help)->type_name("N")->check(CLI::Range(uint64_t{1}, uint64_t{comm::kMostRanks}));
+}
+
 void add_commands(CLI::App& app, Context& context) {
   add_doctor(app, context);
   add_bench(app, context);

@@ -13,6 +13,7 @@ namespace sluice::apps {
 namespace {
 
 struct Options : ConfigOptions {
+  std::optional<uint64_t> world;  // ranks; none: one
   bool keys = false;
 };
 
@@ -66,8 +67,8 @@ void print_table(const configs::RunConfig& config) {
 
 // A model that is not on disk can only be planned; its config is printed all the same.
 configs::RunConfig read(const Options& options) {
-  configs::RunConfig planned = configs::read_config(options.config, {.set = options.set, .purpose = configs::Purpose::planning});
-  if (planned.model.sizes.is_null()) return configs::read_config(options.config, {.set = options.set});
+  configs::RunConfig planned = configs::read_config(options.config, {.set = options.set, .purpose = configs::Purpose::planning, .world = options.world});
+  if (planned.model.sizes.is_null()) return configs::read_config(options.config, {.set = options.set, .world = options.world});
   planned.notes.push_back("model.sizes: there is no model on disk, so this config can only be planned");
   return planned;
 }
@@ -90,6 +91,7 @@ void add_config(CLI::App& app, Context& context) {
   CLI::App* command = add_command(
       app, context, "config", "Print every value of a config, and where it comes from", options, run_config);
   add_config_options(*command, *options);
+  add_world_option(*command, options->world, "As so many ranks see it: the batch keys count all of them");
   command->add_flag("--keys", options->keys,
                     "Print all keys, what they mean and what they may be; no CONFIG is needed");
 }

@@ -7,11 +7,11 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
-#include <new>
 #include <string>
 #include <vector>
 
 #include "apps/command.h"
+#include "apps/failure.h"
 #include "apps/logging.h"
 #include "base/error.h"
 #include "configs/keys.h"
@@ -64,7 +64,7 @@ int run(int argc, char** argv) {
   app.footer(
       "\nA first run: sluice doctor, sluice prepare, sluice plan CONFIG, sluice train CONFIG, sluice export RUN_DIR OUT_DIR\n"
       "Exit codes: 0 done; 2 config or command line; 3 data; 4 model files; 5 host memory; 6 device memory; 7 disk or store;\n"
-      "8 loss or gradient not finite; 9 another rank failed; 10 a goal is missed (plan); 75 stopped by a signal, go on with --resume auto; 1 an error of sluice itself");
+      "8 loss or gradient not finite; 9 another rank died, or nobody knows why it failed; 10 a goal is missed (plan); 75 stopped by a signal, go on with --resume auto; 1 an error of sluice itself");
   app.require_subcommand(1);
   sluice::apps::Context context;
   sluice::apps::add_commands(app, context);
@@ -88,13 +88,11 @@ int main(int argc, char** argv) {
   sluice::apps::start_logging();
   try {
     return run(argc, argv);
-  } catch (const Error& error) {
+  } catch (const sluice::apps::PeerError& error) {
+    report(error.kind(), error.what());
+    return static_cast<int>(error.cause());
+  } catch (const std::exception&) {
+    const Error error = sluice::apps::current_error();
     return report(error.kind(), error.what());
-  } catch (const std::bad_alloc&) {
-    return report(ErrorKind::host_memory, "an allocation failed");
-  } catch (const std::filesystem::filesystem_error& error) {
-    return report(ErrorKind::disk, error.what());
-  } catch (const std::exception& error) {
-    return report(ErrorKind::bug, error.what());
   }
 }

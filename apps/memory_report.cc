@@ -37,6 +37,15 @@ std::string memory_table(const engine::MemoryReport& memory) {
   return text + "exact: follows from the plan; measured: counted on the device; estimated: by a formula, may be some percent off\n";
 }
 
+std::string ranks_line(const configs::RunConfig& config) {
+  const uint64_t world = config.run.world, micro = config.micro_batch(), accumulation = config.accumulation();
+  if (world == 1) return "";
+  return fmt::format(
+      "\n{} ranks, ZeRO stage {}; a step's {} samples: {} on each rank, in {} micro-batch{} of {}. Need and have of gpu and host are of each rank, those of disk of "
+      "all together",
+      world, config.zero_optimization.stage, micro * accumulation * world, micro * accumulation, accumulation, accumulation == 1 ? "" : "es", micro);
+}
+
 // A guess needs a spare of the old state.
 std::string overlap_note(const configs::RunConfig& config, const engine::MemoryReport& memory) {
   const Placement overlap = *config.execution.overlap;
@@ -98,11 +107,11 @@ std::string memory_report(const configs::RunConfig& config, const offload::Layou
     for (const auto& tensor : block.tensors) trainable += tensor.trainable ? tensor.count : 0;
   const auto blocks = std::min<size_t>(config.execution.resident_blocks.value_or(0), layout.blocks().size());
   const std::string resident = blocks == 0 ? "" : fmt::format(", first {} of {} blocks on the device", blocks, layout.blocks().size());
-  return fmt::format("{} parameters, {} trainable; weights {}, state {}{}, overlap {}\n{}{}{}",
+  return fmt::format("{} parameters, {} trainable; weights {}, state {}{}, overlap {}{}\n{}{}{}",
                      layout.parameters(), trainable,
                      offload::to_string(*config.zero_optimization.offload_param.device),
                      offload::to_string(*config.zero_optimization.offload_optimizer.device), resident,
-                     offload::to_string(*config.execution.overlap), memory_table(memory), crash_cost(config),
+                     offload::to_string(*config.execution.overlap), ranks_line(config), memory_table(memory), crash_cost(config),
                      overlap_note(config, memory));
 }
 

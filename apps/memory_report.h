@@ -12,9 +12,9 @@ namespace sluice::apps {
 // storage.drive_rates say, else evenly. Where run.dir has a run, its own `slots` (bytes) are there already.
 uint64_t disk_available(const configs::RunConfig& config, uint64_t slots);
 
-// "134515008 parameters, 134515008 trainable; weights nvme, state nvme, overlap forward" and the table: need
-// by purpose, and have (0: unknown). Ends with what a crash costs, and what follows from settings that do not
-// go together. Tiers, overlap and durable are resolved.
+// "134515008 parameters, 134515008 trainable; weights nvme, state nvme, overlap forward", how several ranks share the work, and the table: need
+// by purpose, and have (0: unknown). Ends with what a crash costs, and what follows from settings that do not go together. Tiers, overlap and durable are
+// resolved.
 std::string memory_report(const configs::RunConfig& config, const offload::Layout& layout,
                           const engine::MemoryReport& memory);
 

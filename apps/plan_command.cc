@@ -31,7 +31,7 @@ PlannedRun plan_set(const Options& options, const offload::Machine& machine,
                     const std::vector<std::string>& set) {
   const configs::RunConfig config = read_planned(options, set);
   return plan_open(config, model_of(config), machine,
-                   {.machine = options.machine, .spans = !options.trace.empty()}).run;
+                   {.machine = options.machine, .nodes = options.nodes, .spans = !options.trace.empty()}).run;
 }
 
 int run_plan(const Options& options) {
@@ -48,7 +48,8 @@ int run_plan(const Options& options) {
     if (std::ranges::any_of(rows, [](const SweepRow& row) { return row.run.has_value(); })) return 0;
     base::fail(ErrorKind::config, "--sweep: none of the {} rows can be planned; the table says why", rows.size());
   }
-  const OpenPlan open = plan_open(config, model, machine, {.machine = options.machine, .spans = !options.trace.empty()});
+  const OpenPlan open = plan_open(config, model, machine,
+                                  {.machine = options.machine, .nodes = options.nodes, .spans = !options.trace.empty()});
   const PlannedRun& run = open.run;
   const std::optional<LargestModel> largest = largest_model(run, model);
   if (options.json) {

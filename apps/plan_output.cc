@@ -201,10 +201,11 @@ std::string plan_text(const PlannedRun& run) {
   if (!s.bounds.empty()) text += row("bound by", bound_text(run));
   text += row("busy", busy_text(s));
   text += row("stall", stall_text(s));
-  text += row("bytes per step", fmt::format("disk {} read, {} written; copies {} in, {} out",
+  text += row("bytes per step", fmt::format("disk {} read, {} written{}; copies {} in, {} out{}",
                                             decimal_bytes(static_cast<double>(run.disk_read())),
                                             decimal_bytes(run.disk_written()),
-                                            copied(Lane::h2d), copied(Lane::d2h)));
+                                            run.ranks_here > 1 ? fmt::format(" by a machine's {} ranks", run.ranks_here) : "",
+                                            copied(Lane::h2d), copied(Lane::d2h), run.config.run.world > 1 ? " of each rank" : ""));
   if (run.config.run.world > 1) text += row("ranks", ranks_text(run));
   text += pauses_text(run);
   text += row("drives", drive_text(run));

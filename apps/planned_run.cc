@@ -77,7 +77,7 @@ void plan_pauses(PlannedRun& run) {
   if (schedule.commits_memory) {
     run.commits_per_step = each(schedule.commits_after(0), schedule.commit_every);
     run.pauses.commit_seconds = commit_seconds(run);
-    run.pauses.commit_bytes = static_cast<double>(run.plan.commit_bytes);
+    run.pauses.commit_bytes = static_cast<double>(run.ranks_here * run.plan.commit_bytes);
   }
   if (!run.plan.evaluation) return;
   run.evaluations_per_step = each(schedule.evaluations_after(0), schedule.eval_every);
@@ -131,10 +131,10 @@ double PlannedRun::tokens_per_step() const {
 }
 
 uint64_t PlannedRun::disk_read() const {
-  return bytes(plan.simulation, Lane::disk_weights) + bytes(plan.simulation, Lane::disk_state);
+  return ranks_here * (bytes(plan.simulation, Lane::disk_weights) + bytes(plan.simulation, Lane::disk_state));
 }
 double PlannedRun::disk_written() const {
-  return static_cast<double>(bytes(plan.simulation, Lane::disk_write_weights) + bytes(plan.simulation, Lane::disk_write_state)) +
+  return static_cast<double>(ranks_here * (bytes(plan.simulation, Lane::disk_write_weights) + bytes(plan.simulation, Lane::disk_write_state))) +
          commits_per_step * pauses.commit_bytes;
 }
 double PlannedRun::seconds_per_step() const {
@@ -217,6 +217,7 @@ PlannedRun plan_config(configs::RunConfig config, const engine::HfConfig& model,
   choose_resident_blocks(&config, model, run.memory.gpu_have);
   choose_shadow(&config, model, run.memory.host_have);
   run.config = std::move(config);
+  run.ranks_here = run.config.run.world / request.nodes;
   run.model = run.config.model.path.empty() ? run.config.model.sizes.is_string()
                                                   ? run.config.model.sizes.get<std::string>()
                                                   : run.config.model.family

@@ -27,8 +27,9 @@ struct PlannedRun {
   configs::RunConfig config;  // resolved
   std::string model;          // path, or name of the sizes
   offload::Machine machine;
-  engine::RunPlan plan;
+  engine::RunPlan plan;        // of one rank
   engine::MemoryReport memory;
+  uint64_t ranks_here = 1;     // that share a machine and its drives
 
   // Has a step been simulated? Else no time is known: nothing but memory was asked for, or the disk's rates are not known.
   bool timed() const { return plan.simulation.periods > 0; }
@@ -41,8 +42,8 @@ struct PlannedRun {
   bool fits_memory() const { return fits("gpu") && fits("host"); }
   double tokens_per_step() const;
   double tokens_per_second() const { return tokens_per_step() / plan.simulation.step_seconds; }
-  uint64_t disk_read() const;  // bytes per step
-  double disk_written() const;  // per step, commits of the state in memory spread over all steps
+  uint64_t disk_read() const;  // bytes per step, of a machine's drives: by all its ranks
+  double disk_written() const;  // the same, commits of the state in memory spread over all steps
   double seconds_per_step() const;  // with evaluations and commits
   double written_per_day() const;
   std::optional<double> days_of_drive() const;  // none: storage.tbw is not given, or nothing is written
@@ -55,7 +56,7 @@ struct PlannedRun {
   std::optional<double> hidden_communication() const;
   FirstStep first_step() const;
 
-  // Of a commit of the state in memory, and of an evaluation; how many of them there are for each step.
+  // Of a commit of the state in memory (bytes: by all ranks of a machine), and of an evaluation; how many of them there are for each step.
   Pauses pauses;
   double commits_per_step = 0, evaluations_per_step = 0;
 
@@ -66,6 +67,7 @@ struct PlannedRun {
 
 struct PlanRequest {
   std::string machine;  // name or file; empty: this one
+  uint64_t nodes = 1;   // machines that the ranks are on
   bool spans = false;
   std::optional<double> guess_limit;  // engine::TrainerOptions: plans to fall back to share the buffers
   bool memory_only = false;           // nothing is simulated

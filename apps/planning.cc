@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "configs/machine_profile.h"
 #include "configs/read_config.h"
+#include "engine/comm/launch_environment.h"
 
 namespace sluice::apps {
 
@@ -28,12 +29,10 @@ void add_machine_options(CLI::App& command, MachineOptions& options, const std::
 void add_planning_options(CLI::App& command, PlanningOptions& options) {
   add_config_options(command, options)->required();
   add_machine_options(command, options, "this machine is measured once, in a few seconds");
-  command.add_option("--world", options.world, "Plan for so many ranks, without starting them; figures are of rank 0, whose shard is the largest")
-      ->type_name("N")
-      ->check(CLI::PositiveNumber);
+  add_world_option(command, options.world, "Plan for so many ranks, without starting them; figures are of rank 0, whose shard is the largest");
   command.add_option("--nodes", options.nodes, "Machines that the ranks are on; those of one share its drives, memory and cores")
       ->type_name("N")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(uint64_t{1}, uint64_t{comm::kMostRanks}));
 }
 
 configs::RunConfig read_planned(const PlanningOptions& options, const std::vector<std::string>& more) {

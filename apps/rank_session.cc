@@ -1,26 +1,27 @@
 #include "apps/rank_session.h"
 
-#include <utility>
+#include "apps/failure.h"
 
 namespace sluice::apps {
 
+using base::ErrorKind;
+
 RankSession::RankSession(const comm::LaunchEnvironment& launch) : launch_(launch) {
-  if (!several()) return;
-  meeting_ = comm::meet(launch);
-  control_ = meeting_.control.get();
+  if (several()) meeting_ = comm::meet(launch);
 }
 
 std::string RankSession::from_first(const std::string& text) {
-  return several() ? control_->gather(comm::Topic::start, first() ? text : std::string()).front() : text;
+  return several() ? meeting_.control->gather(comm::Topic::start, first() ? text : std::string()).front() : text;
 }
 
 std::vector<std::string> RankSession::from_all(const std::string& text) {
-  return several() ? control_->gather(comm::Topic::close, text) : std::vector<std::string>{text};
+  return several() ? meeting_.control->gather(comm::Topic::close, text) : std::vector<std::string>{text};
 }
 
 std::unique_ptr<comm::Comm> RankSession::make_comm(const comm::CommOptions& options) {
-  handed_over_ = true;
-  return comm::make_comm(std::move(meeting_), options);
+  auto comm = comm::make_comm(meeting_, options);
+  transport_ = comm->describe();
+  return comm;
 }
 
 void RankSession::connect(engine::TrainerOptions& options) {
@@ -30,10 +31,18 @@ void RankSession::connect(engine::TrainerOptions& options) {
   options.connect = [this](const comm::CommOptions& o) { return make_comm(o); };
 }
 
-// What another rank has told needs not be told again.
-void RankSession::tell(Channel channel, base::ErrorKind kind, const char* reason) noexcept {
-  const bool there = control_ != nullptr && handed_over_ == (channel == Channel::of_comm);
-  if (there && kind != base::ErrorKind::peer) control_->fail(kind, reason);
+void RankSession::rethrow() {
+  const base::Error error = current_error();
+  if (!several()) throw;
+  comm::Control& control = *meeting_.control;
+  if (error.kind() != ErrorKind::peer) {
+    control.fail(error.kind(), error.what());
+    throw;
+  }
+  // Some learn of it by another way than the channel, which the kind takes.
+  control.blame({launch_.rank, ErrorKind::peer, error.what()});
+  const std::optional<comm::Failure> failure = control.failure();
+  throw PeerError(failure ? failure->kind : ErrorKind::peer, error.what());
 }
 
 }  // namespace sluice::apps

@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "base/error.h"
 #include "engine/comm/connect.h"
 #include "engine/trainer.h"
 
@@ -21,38 +20,35 @@ class RankSession {
   // Processes that share this machine's cores and memory.
   uint64_t on_this_host() const { return static_cast<uint64_t>(std::max(1, launch_.local_world)); }
 
+  // "4 ranks over TCP"; empty: one rank, or no communicator yet.
+  const std::string& transport() const { return transport_; }
+
   // Collective: the first rank's text, on every rank.
   std::string from_first(const std::string& text);
-  // Collective, while the channel or the trainer that took it over is there: what every rank gave, by rank.
+  // Collective: what every rank gave, by rank.
   std::vector<std::string> from_all(const std::string& text);
-  // The communicator; takes over the channel. Collective; once; with several ranks.
+  // The communicator. Collective; once; with several ranks.
   std::unique_ptr<comm::Comm> make_comm(const comm::CommOptions& options);
   // So that the trainer makes it.
   void connect(engine::TrainerOptions& options);
 
-  // Runs `work`; when it fails here, the other ranks are told why. The communicator has the channel from its construction on (one that fails in
-  // between ends it, which the others see): Channel::of_comm is for work within its life.
-  enum class Channel { own, of_comm };
+  // Runs `work`; when it fails here, the other ranks are told why, and when it fails because another one has, it throws PeerError. May be
+  // nested: what the inner one tells comes before what its caller holds is destroyed.
   template <class Work>
-  auto guard(Channel channel, const Work& work) {
+  auto guard(const Work& work) {
     try {
       return work();
-    } catch (const base::Error& error) {
-      tell(channel, error.kind(), error.what());
-      throw;
-    } catch (const std::exception& error) {
-      tell(channel, base::ErrorKind::bug, error.what());
-      throw;
+    } catch (const std::exception&) {
+      rethrow();
     }
   }
 
  private:
-  void tell(Channel channel, base::ErrorKind kind, const char* reason) noexcept;
+  [[noreturn]] void rethrow();
 
   const comm::LaunchEnvironment launch_;
-  comm::Meeting meeting_;
-  comm::Control* control_ = nullptr;  // in meeting_, then in the Comm; null: one rank
-  bool handed_over_ = false;
+  comm::Meeting meeting_;  // empty: one rank
+  std::string transport_;
 };
 
 }  // namespace sluice::apps

@@ -1,5 +1,7 @@
 #include "apps/ranks.h"
 
+#include <spdlog/spdlog.h>
+
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -34,6 +36,18 @@ RankStart start_ranks(int nproc) {
                comm::to_string(launch.launcher), launch.rank, launch.world);
   if (starts_itself) start.exit_code = comm::run_ranks(own_command(nproc));
   return start;
+}
+
+bool left_to_first_rank() {
+  comm::LaunchEnvironment launch;
+  try {
+    launch = comm::read_launch_environment();
+  } catch (const base::Error&) {  // RANK or so in a shell: no business of this command
+    return false;
+  }
+  if (launch.world > 1 && launch.rank == 0)
+    spdlog::info("{} has started {} processes; this command is one process's work, and the first one does it", comm::to_string(launch.launcher), launch.world);
+  return launch.rank > 0;
 }
 
 }  // namespace sluice::apps

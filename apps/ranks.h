@@ -14,4 +14,7 @@ struct RankStart {
 };
 RankStart start_ranks(int nproc);
 
+// For a command that is one process's work: whether this is not the first of those that a launcher has started. The first one says so.
+bool left_to_first_rank();
+
 }  // namespace sluice::apps

@@ -53,6 +53,7 @@ std::string summary(const configs::RunConfig& config, const RunRecord& run) {
   std::string text = "<table>\n" + row("run", config.run.dir.string()) + row("model", config.model.path.string());
   text += row("weights, state, overlap", fmt::format("{}, {}, {}", tier(zero.offload_param.device), tier(zero.offload_optimizer.device),
                                                      tier(config.execution.overlap)));
+  if (config.run.world > 1) text += row("ranks", fmt::format("{}, stage {}", config.run.world, zero.stage));
   if (!run.starts.empty()) text += row("device", run.starts.back().device);
   if (metrics.steps.empty()) return text + row("steps", "none yet") + "</table>\n";
   const std::vector<double> losses = column(metrics, "loss");

@@ -9,6 +9,9 @@
 
 namespace sluice::apps {
 
+// As a run's config is stored: paths absolute, so that the run can be read from any folder.
+configs::RunConfig with_absolute_paths(configs::RunConfig config);
+
 // Errors: Error(disk).
 class RunDir {
  public:
@@ -22,7 +25,7 @@ class RunDir {
   std::filesystem::path log_file() const { return path_ / "log.txt"; }
 
   bool has_store() const;
-  // Atomic: a reader sees the old or the new text. Paths are stored absolute, so that the run can be read from any folder.
+  // Atomic: a reader sees the old or the new text. With absolute paths.
   void write_config(const configs::RunConfig& config) const;
   configs::RunConfig read_config(configs::Purpose purpose) const;
   // The same for a command that reads a run: what is no run is Error(config) that says why.

@@ -53,6 +53,7 @@ class Figures {
   void compute();
   void stalls();
   void links();
+  void communication();
   void disk();
   void memory();
   void commits();
@@ -117,6 +118,18 @@ void Figures::links() {
   }
 }
 
+// Of a rank. The share is weighed by the seconds it is of.
+void Figures::communication() {
+  if (!has("communication.seconds")) return;
+  double hidden = 0;
+  for (const StepFigures& step : run_.metrics.steps)
+    if (const auto seconds = step.values.find("communication.seconds"); seconds != step.values.end())
+      hidden += seconds->second * step.values.at("communication.hidden");
+  const double seconds = sum("communication.seconds");
+  add("communication", fmt::format("{} received a step by the first rank, {:.3g} s in collectives, {:.0f} % of them hidden by compute",
+                                   format_bytes(static_cast<uint64_t>(mean("bytes.net"))), mean("communication.seconds"), seconds > 0 ? 100 * hidden / seconds : 100));
+}
+
 void Figures::disk() {
   if (!has("disk.write_p99")) return;
   add("disk requests", fmt::format("depth {:.1f} and {:.1f}; 99 % within {:.0f} and {:.0f} ms (reads, writes); {:.0f} short, {:.0f} retried, {:.0f} failed",
@@ -124,7 +137,7 @@ void Figures::disk() {
                                    sum("disk.short"), sum("disk.retries"), sum("disk.failures")));
   double commits = 0;
   for (const CommitFigures& c : run_.metrics.commits) commits += c.bytes;
-  const double written = sum("bytes.disk_write") + commits;
+  const double written = sum("disk.written") + commits;
   add("written to disk",
       fmt::format("{} in all{}, {} a token", format_bytes(static_cast<uint64_t>(written)),
                   commits > 0 ? fmt::format(", {} of it by commits of the state in memory", format_bytes(static_cast<uint64_t>(commits))) : "",
@@ -174,6 +187,7 @@ std::vector<Figure> run_figures(const RunRecord& run) {
     figures.compute();
     figures.stalls();
     figures.links();
+    figures.communication();
     figures.disk();
     figures.memory();
     figures.add("skipped, redone", fmt::format("{:.0f} steps skipped as not finite; {:.0f} updated on a guess, {:.0f} of them redone after a wrong one",

@@ -22,15 +22,16 @@ offload::PlannedLanes planned_lanes(const std::optional<PlannedRun>& planned) {
 
 }  // namespace
 
-RunRecorder::RunRecorder(const configs::RunConfig& config, const std::optional<PlannedRun>& planned, bool gives_up)
+RunRecorder::RunRecorder(const configs::RunConfig& config, const std::optional<PlannedRun>& planned, bool gives_up, uint64_t ranks_here)
     : config_(config),
       watch_(planned_lanes(planned), gives_up),
       goals_(config.goals, run_schedule(config)) {
+  facts_.ranks_here = ranks_here;
   if (!planned) return;
   expected_ = planned->pauses;
   const offload::Machine& m = planned->machine;
   facts_.predicted = planned->plan.simulation.step_seconds;
-  facts_.compute_rate = m.compute;
+  facts_.compute_rate = m.compute * static_cast<double>(config.run.world);
   ceilings_ = Ceilings{m.disk_read, m.disk_write, m.h2d, m.d2h, m.compute};
 }
 
@@ -49,7 +50,7 @@ void RunRecorder::open(const RunDir& run, const engine::Trainer& trainer, bool s
   facts_.planned = link_bytes(trainer.plan());
   facts_.flops = trainer.flops_per_step();
   facts_.now = trainer.counters();
-  expected_.commit_bytes = static_cast<double>(trainer.commit_bytes());
+  expected_.commit_bytes = static_cast<double>(facts_.ranks_here * trainer.commit_bytes());
   goals_.expect(expected_);
   if (std::filesystem::exists(run.metrics_file())) {
     const RunMetrics earlier = read_metrics(run.metrics_file());
@@ -66,11 +67,12 @@ void RunRecorder::step(const engine::StepReport& report) {
   facts_.before = std::exchange(facts_.now, trainer_->counters());
   facts_.device = trainer_->device_memory();
   facts_.process = base::read_process_memory();
+  facts_.hidden = hidden_.add(report.stats);
   metrics_->append(metrics_line(report, facts_));
-  goals_.step(report.step, report.seconds, static_cast<double>(link_bytes(report.stats.bytes).disk_write));
+  goals_.step(report.step, report.seconds, static_cast<double>(facts_.ranks_here * link_bytes(report.stats.bytes).disk_write));
   if (report.step % std::max<uint64_t>(1, config_.run.log_every) == 0 || report.step == report.steps || report.skipped) {
     const std::string forecast = goals_.forecast_text();
-    spdlog::info("{}{}{}", step_line(report), forecast.empty() ? "" : "  ", forecast);
+    spdlog::info("{}{}{}", step_line(report, facts_), forecast.empty() ? "" : "  ", forecast);
   }
   for (const RunEvent& event : watch_.step(report)) tell(event);
   for (const std::string& text : goals_.newly_missed()) tell({report.step, "goal", text});
@@ -93,9 +95,10 @@ void RunRecorder::evaluation(uint64_t step, const engine::EvalResult& result) {
 }
 
 void RunRecorder::commit(const engine::CommitReport& report) {
+  const uint64_t written = facts_.ranks_here * report.bytes;
   metrics_->append(
-      nlohmann::ordered_json{{"step", report.step}, {"commit_seconds", report.seconds}, {"commit_bytes", report.bytes}}.dump());
-  goals_.commit(report.step, report.seconds, static_cast<double>(report.bytes));
+      nlohmann::ordered_json{{"step", report.step}, {"commit_seconds", report.seconds}, {"commit_bytes", written}}.dump());
+  goals_.commit(report.step, report.seconds, static_cast<double>(written));
 }
 
 void RunRecorder::tell(const RunEvent& event) {

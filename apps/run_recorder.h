@@ -19,8 +19,9 @@ namespace sluice::apps {
 // Must outlive the trainer that has its events. Called by the trainer as TrainerEvents says, one call at a time.
 class RunRecorder {
  public:
-  // planned: what is predicted of the run; none: nothing is. gives_up: it stops guessing where that does not pay.
-  RunRecorder(const configs::RunConfig& config, const std::optional<PlannedRun>& planned, bool gives_up);
+  // planned: what is predicted of the run; none: nothing is. gives_up: it stops guessing where that does not pay. ranks_here: that write to
+  // this machine's drives, each as much as this one.
+  RunRecorder(const configs::RunConfig& config, const std::optional<PlannedRun>& planned, bool gives_up, uint64_t ranks_here);
 
   engine::TrainerEvents events();
   // Before the first step, when the store is open and the lines of steps that were not committed have been cut. The trainer must
@@ -39,6 +40,7 @@ class RunRecorder {
 
   const configs::RunConfig& config_;
   StepFacts facts_;  // what does not change from step to step, and the counters at the end of the last one
+  HiddenShare hidden_;
   std::optional<Ceilings> ceilings_;
   Pauses expected_;
   const engine::Trainer* trainer_ = nullptr;

@@ -1,6 +1,7 @@
 #include "apps/step_facts.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace sluice::apps {
 namespace {
@@ -47,10 +48,11 @@ Json ratio(double value, double of) { return of > 0 ? Json(value / of) : Json(nu
 
 }  // namespace
 
-std::optional<double> hidden_communication(const ExecutorStats& s) {
-  const double communication = busy(s, Lane::comm);
-  if (communication <= 0) return std::nullopt;
-  return std::clamp(1 - s.exposed / communication, 0.0, 1.0);
+std::optional<double> HiddenShare::add(const ExecutorStats& s) {
+  const double before = std::exchange(seconds_, busy(s, Lane::comm)), exposed = std::exchange(exposed_, s.exposed);
+  const double seconds = before + seconds_;
+  if (seconds <= 0) return std::nullopt;
+  return std::clamp(1 - (exposed + exposed_) / seconds, 0.0, 1.0);
 }
 
 LinkBytes link_bytes(const std::array<uint64_t, offload::kLanes>& by_lane) {
@@ -72,6 +74,7 @@ Json facts_json(const engine::StepReport& step, const StepFacts& facts) {
   const io::QueueTimes reads = now.reads - before.reads, writes = now.writes - before.writes;
   const double disk_seconds = std::max(reads.busy, writes.busy);
   const ExecutorStats& s = step.stats;
+  const uint64_t written = facts.ranks_here * moved.disk_write;
   const double flops_per_s = step.seconds > 0 && !step.timing_only ? facts.flops / step.seconds : 0;
   return {
       {"phase", phase_json(step, facts)},
@@ -90,7 +93,8 @@ Json facts_json(const engine::StepReport& step, const StepFacts& facts) {
         {"h2d", ratio(number(moved.h2d), number(facts.planned.h2d))},
         {"d2h", ratio(number(moved.d2h), number(facts.planned.d2h))}}},
       {"disk",
-       {{"written_per_token", ratio(number(moved.disk_write), number(step.tokens))},
+       {{"written", written},
+        {"written_per_token", ratio(number(written), number(step.tokens))},
         {"read_depth", reads.depth()},
         {"write_depth", writes.depth()},
         {"read_p99", reads.percentile(99)},

@@ -25,17 +25,20 @@ std::string skipped_text(const engine::StepReport& s) {
                      s.next_loss_scale);
 }
 
+std::string communication_text(const engine::StepReport& s, const StepFacts& facts) {
+  if (!facts.hidden) return "";
+  return fmt::format("  communication {:.2f} s, {:.0f} % hidden by compute", s.stats.busy[static_cast<size_t>(Lane::comm)], 100 * *facts.hidden);
+}
+
 }  // namespace
 
-std::string step_line(const engine::StepReport& s) {
+std::string step_line(const engine::StepReport& s, const StepFacts& facts) {
   const std::string numbers = s.timing_only ? "timing only" : fmt::format("loss {:.4f}  lr {:.2e}  grad_norm {:.3f}  clip_coef {:.3f}", s.loss, s.lr,
                                                                           s.grad_norm, s.clip);
   const LinkBytes moved = link_bytes(s.stats.bytes);
-  const std::optional<double> hidden = hidden_communication(s.stats);
-  const std::string ranks = hidden ? fmt::format("  ranks {:.2f} s, {:.0f} % hidden", s.stats.busy[static_cast<size_t>(Lane::comm)], 100 * *hidden) : "";
   return fmt::format("step {}/{}  {}  {:.0f} tokens/s  {:.2f} s  disk {:.2f} read {:.2f} write  copy {:.2f} GB/s{}  eta {}{}{}{}", s.step, s.steps,
                      numbers, tokens_per_second(s), s.seconds, rate(moved.disk_read, s),
-                     rate(moved.disk_write, s), rate(moved.h2d + moved.d2h, s), ranks, base::format_duration(s.eta_seconds),
+                     rate(moved.disk_write, s), rate(moved.h2d + moved.d2h, s), communication_text(s, facts), base::format_duration(s.eta_seconds),
                      skipped_text(s), s.redone ? "  redone" : "", s.committed ? "  committed" : "");
 }
 
@@ -70,8 +73,7 @@ std::string metrics_line(const engine::StepReport& s, const StepFacts& facts) {
       {"committed", s.committed},
       {"time", facts.time}};
   line.update(facts_json(s, facts));
-  if (const std::optional<double> hidden = hidden_communication(s.stats))
-    line["communication"] = {{"seconds", s.stats.busy[static_cast<size_t>(Lane::comm)]}, {"hidden", *hidden}};
+  if (facts.hidden) line["communication"] = {{"seconds", s.stats.busy[static_cast<size_t>(Lane::comm)]}, {"hidden", *facts.hidden}};
   return line.dump();
 }
 

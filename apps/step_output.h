@@ -9,8 +9,8 @@
 
 namespace sluice::apps {
 
-// One line for people: loss, lr, grad_norm, clip_coef, tokens/s, step time, disk and copy GB/s, ETA.
-std::string step_line(const engine::StepReport& step);
+// One line for people: loss, lr, grad_norm, clip_coef, tokens/s, step time, disk and copy GB/s, communication, ETA.
+std::string step_line(const engine::StepReport& step, const StepFacts& facts);
 
 // The same step as one line of metrics.jsonl (names: docs/design.md).
 std::string metrics_line(const engine::StepReport& step, const StepFacts& facts);

@@ -83,12 +83,13 @@ void note_moved_model(const configs::RunConfig& stored, const configs::RunConfig
     spdlog::warn("model.path has moved from {} to {}; it is the same model", before.string(), after.string());
 }
 
-engine::MemoryReport print_memory(const engine::Trainer& trainer, const configs::RunConfig& config) {
+engine::MemoryReport print_memory(const engine::Trainer& trainer, const RankSession& ranks, const configs::RunConfig& config) {
   engine::MemoryReport memory = trainer.memory();
   const uint64_t need = engine::disk_need(trainer.layout(), *config.storage.durable);
   memory.rows.push_back({"disk", "slots", need});
   memory.disk_have = disk_available(config, need);
   spdlog::info("{}", trainer.describe_device());
+  if (ranks.several()) spdlog::info("{}; {} of them on this machine", ranks.transport(), ranks.on_this_host());
   if (!config.run.deterministic)
     spdlog::warn("run.deterministic is false: no two runs give the same bits, so equal results in every tier and after a resume are off");
   spdlog::info("{}", memory_report(config, trainer.layout(), memory));
@@ -186,7 +187,7 @@ std::optional<PlannedRun> plan_ahead(const Options& options, configs::RunConfig&
   const engine::HfConfig model = model_of(config);
   const std::optional<offload::Machine> machine = run_machine(options, config, model, ranks);
   if (!machine) return std::nullopt;
-  OpenPlan open = plan_open(config, model, *machine, {});
+  OpenPlan open = plan_open(config, model, *machine, {.nodes = ranks.world() / ranks.on_this_host()});
   if (!open.run.timed()) return std::nullopt;
   config = open.choice.config;
   trainer = trainer_options(config);
@@ -273,15 +274,15 @@ int train(const Options& options, RankSession& ranks) {
   trainer_options_.guess_limit = begin.guess_limit;
   trainer_options_.runtime.queue.strict = trainer_options_.store.strict = options.strict;
   ranks.connect(trainer_options_);
-  RunRecorder recorder(config, begin.planned, begin.guess_limit.has_value());
+  RunRecorder recorder(config, begin.planned, begin.guess_limit.has_value(), ranks.on_this_host());
   engine::TrainerEvents events = recorder.events();
   if (!ranks.first()) events = {.stop = events.stop};
   const Reread reread = [&](const std::vector<std::string>& set) { return read(options, ranks, set); };
   const auto made = make_trainer(trainer_options_, events, ranks.first() ? reread : Reread());
   engine::Trainer& trainer = *made;
-  return ranks.guard(RankSession::Channel::of_comm, [&] {
+  return ranks.guard([&] {
     RunMemory memory;
-    if (ranks.first()) memory.planned = print_memory(trainer, config);
+    if (ranks.first()) memory.planned = print_memory(trainer, ranks, config);
     const auto opening = std::chrono::steady_clock::now();
     RunStart started;
     started.steps_lost = start(trainer, ranks, run, config, stored);
@@ -304,14 +305,14 @@ int run_train(const Options& options) {
   const RankStart started = start_ranks(options.nproc);
   if (started.exit_code) return *started.exit_code;
   RankSession ranks(started.launch);
-  return ranks.guard(RankSession::Channel::own, [&] { return train(options, ranks); });
+  return ranks.guard([&] { return train(options, ranks); });
 }
 
 }  // namespace
 
 void add_train(CLI::App& app, Context& context) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = add_command(app, context, "train", "Train: start a run, or go on with one", options, run_train);
+  CLI::App* command = add_command(app, context, "train", "Train: start a run, or go on with one", options, run_train, Workers::ranks);
   add_config_options(*command, *options)->required();
   command->add_option("--resume", options->resume,
                       "\"auto\": go on with the run in run.dir from its last committed step, or start when there is none; a folder: go "

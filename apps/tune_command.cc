@@ -61,7 +61,7 @@ int run_tune(const Options& options) {
   const engine::HfConfig model = model_of(config);
   const offload::Machine machine = planned_machine(options, config, model);
   const Tuned tuned = tune(config, model, machine,
-                           {.plan = {.machine = options.machine, .spans = false},
+                           {.plan = {.machine = options.machine, .nodes = options.nodes, .spans = false},
                             .tiers = options.tiers,
                             .batch = options.batch,
                             .tokens_per_step = options.tokens});

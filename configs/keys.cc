@@ -257,7 +257,7 @@ void add_goals(Table& t) {
   t.add("goals.max_cost", positive, FIELD(goals.max_cost), "what the whole run may cost; needs goals.price_per_hour");
   t.add("goals.price_per_hour", positive, FIELD(goals.price_per_hour), "of the machine, in the money of goals.max_cost");
   t.add("goals.step_seconds", positive, FIELD(goals.step_seconds), "seconds that a step may take");
-  t.add("goals.disk_written", maybe(bytes(1)), FIELD(goals.disk_written), "bytes that the whole run may write to the drives");
+  t.add("goals.disk_written", maybe(bytes(1)), FIELD(goals.disk_written), "bytes that the whole run may write to the drives (of each machine, when ranks are on several)");
   t.add("goals.eval_loss", positive, FIELD(goals.eval_loss), "evaluation loss to reach; a plan cannot know it");
 }
 

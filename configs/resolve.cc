@@ -128,14 +128,15 @@ constexpr const char* kState = "zero_optimization.offload_optimizer.device";
 void resolve_tiers(RunConfig* config) {
   const ZeroOptions& zero = config->zero_optimization;
   const auto weights = zero.offload_param.device, state = zero.offload_optimizer.device;
-  if (zero.stage < 3 && weights == Tier::nvme)
-    refuse(*config, kWeights,
-           "stages below 3 keep whole weights on the device or cpu; take zero_optimization.stage 3");
-  const bool sharded_state = zero.stage == 1 || zero.stage == 2;
-  if (config->run.world > 1 && sharded_state && weights && weights != Tier::none)
-    refuse(*config, kWeights, "stages 1 and 2 keep all weights on the device; take stage 3, or \"none\"");
-  if (config->run.world > 1 && zero.stage == 0 && state == Tier::nvme)
-    refuse(*config, kState, "a store on nvme holds each rank's shard, and stage 0 shards nothing; take stage 1 or higher");
+  const bool several = config->run.world > 1, sharded_state = zero.stage == 1 || zero.stage == 2;
+  if (zero.stage == 0 && weights == Tier::nvme)
+    refuse(*config, kWeights, "stage 0 shards nothing, and a store on nvme holds each rank's shard; take \"cpu\" or \"none\", or zero_optimization.stage 3");
+  if (sharded_state && (weights == Tier::nvme || (several && weights == Tier::cpu)))
+    refuse(*config, kWeights, "stages 1 and 2 keep whole weights on the device{}; take \"none\", or zero_optimization.stage 3",
+           several ? " of every rank" : ", or with one rank on cpu");
+  if (several && zero.stage == 0 && state == Tier::nvme)
+    refuse(*config, kState,
+           "stage 0 shards nothing, and a store on nvme holds each rank's shard; take \"cpu\" or \"none\", or zero_optimization.stage 1 or higher");
   if (state == Tier::none && weights && weights != Tier::none)
     refuse(*config, kState,
            "the optimizer works where its state is, and the master weights stay with it: state on the device "

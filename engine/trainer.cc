@@ -301,7 +301,7 @@ double Trainer::flops_per_step() const {
   const StepFlops flops{impl_->setup.layout, impl_->setup.reader.config(), o.micro_batch, o.sequence, static_cast<uint32_t>(impl_->setup.layout.blocks().size())};
   double sum = 0;
   for (const offload::Op& op : plan().ops) sum += flops.of(op);
-  return sum;
+  return sum * o.model.world;
 }
 
 uint64_t Trainer::commit_bytes() const { return engine::commit_bytes(impl_->shape, impl_->options.store.durable); }

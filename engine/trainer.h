@@ -109,7 +109,7 @@ class Trainer {
   gpu::MemoryStats device_memory() const;  // peaks: since run() began
   comm::CommStats traffic() const;      // of collectives; several ranks
   RunCounters counters() const;            // from any thread
-  // Floating-point operations that the model's step is made of (engine/flops.h), what is computed again not counted.
+  // Floating-point operations that the model's step is made of on all ranks (engine/flops.h), what is computed again not counted.
   double flops_per_step() const;
   uint64_t commit_bytes() const;  // of a CommitReport to come
 

@@ -6,7 +6,7 @@
 
 namespace sluice::comm {
 
-Comm::Comm(std::unique_ptr<Control> control, const CommOptions& options)
+Comm::Comm(std::shared_ptr<Control> control, const CommOptions& options)
     : control_(std::move(control)),
       options_(options),
       staging_(control_->world() > 1 ? options.device->allocate(staging_bytes(control_->world(), options.staging), "communication") : nullptr) {

@@ -63,7 +63,7 @@ struct Parcel {
 // its work (or failed) before it is destroyed.
 class Comm {
  public:
-  Comm(std::unique_ptr<Control> control, const CommOptions& options);
+  Comm(std::shared_ptr<Control> control, const CommOptions& options);
   virtual ~Comm() = default;
   Comm(const Comm&) = delete;
   Comm& operator=(const Comm&) = delete;
@@ -98,7 +98,7 @@ class Comm {
  private:
   void check_parts(std::span<const Part> parts) const;
 
-  const std::unique_ptr<Control> control_;
+  const std::shared_ptr<Control> control_;
   const CommOptions options_;
   const std::unique_ptr<gpu::DeviceBuffer> staging_;
   struct Counters {

@@ -1,10 +1,22 @@
 #include "engine/comm/connect.h"
 
+#include <unistd.h>
+
 #include "engine/comm/host_comm.h"
 #include "engine/comm/nccl_comm.h"
 #include "engine/comm/socket_comm.h"
 
 namespace sluice::comm {
+
+namespace {
+
+void tell_launcher(int pipe) {
+  if (pipe < 0) return;
+  [[maybe_unused]] const auto ignored = write(pipe, "", 1);  // a launcher that has gone needs not be told
+  close(pipe);
+}
+
+}  // namespace
 
 Meeting meet(const LaunchEnvironment& launch, double deadline) {
   Meeting meeting{launch, nullptr, nullptr};
@@ -20,7 +32,8 @@ Meeting meet(const LaunchEnvironment& launch, double deadline) {
     meeting.mpi = start_mpi();
     meeting.mpi->arrange(options);
   }
-  meeting.control = std::make_unique<Control>(options);
+  meeting.control = std::make_shared<Control>(options);
+  tell_launcher(launch.met);
   return meeting;
 }
 

@@ -12,7 +12,7 @@ namespace sluice::comm {
 struct Meeting {
   LaunchEnvironment launch;
   std::shared_ptr<MpiSession> mpi;   // where MPI is the way
-  std::unique_ptr<Control> control;
+  std::shared_ptr<Control> control;
 };
 
 // Blocks until all ranks are there. Call on the main thread. Errors as Control's constructor and start_mpi.

@@ -14,7 +14,7 @@ using Seconds = std::chrono::duration<double>;
 
 class HostComm final : public Comm {
  public:
-  HostComm(std::unique_ptr<Control> control, std::unique_ptr<Transport> transport, const CommOptions& options)
+  HostComm(std::shared_ptr<Control> control, std::unique_ptr<Transport> transport, const CommOptions& options)
       : Comm(std::move(control), options), transport_(std::move(transport)) {
     SLUICE_CHECK(options.device->kind() == gpu::DeviceKind::cpu, "the host cannot reach this device's memory");
   }
@@ -88,7 +88,7 @@ class SelfComm final : public Comm {
 
 }  // namespace
 
-std::unique_ptr<Comm> make_host_comm(std::unique_ptr<Control> control, std::unique_ptr<Transport> transport, const CommOptions& options) {
+std::unique_ptr<Comm> make_host_comm(std::shared_ptr<Control> control, std::unique_ptr<Transport> transport, const CommOptions& options) {
   return std::make_unique<HostComm>(std::move(control), std::move(transport), options);
 }
 

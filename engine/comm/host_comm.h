@@ -19,7 +19,7 @@ class Transport {
 };
 
 // options.device must be one whose memory the host can address, whether its user may or not.
-std::unique_ptr<Comm> make_host_comm(std::unique_ptr<Control> control, std::unique_ptr<Transport> transport, const CommOptions& options);
+std::unique_ptr<Comm> make_host_comm(std::shared_ptr<Control> control, std::unique_ptr<Transport> transport, const CommOptions& options);
 
 // One rank: copies and rounds. Works on every device; transports nothing.
 std::unique_ptr<Comm> make_self_comm(const CommOptions& options);

@@ -1,5 +1,6 @@
 #include "engine/comm/launch_environment.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 
@@ -38,7 +39,7 @@ class Variables {
   const std::function<const char*(const char*)> get_;
 };
 
-constexpr long kMostRanks = 1 << 16, kLargestPort = 65535;
+constexpr long kLargestPort = 65535;
 
 void read_ranks(const Variables& v, LaunchEnvironment& e, const char* rank, const char* world, const char* local_rank, const char* local_world) {
   e.world = static_cast<int>(v.number(world, 1, kMostRanks));
@@ -59,7 +60,9 @@ LaunchEnvironment nproc(const Variables& v) {
   LaunchEnvironment e{.launcher = Launcher::nproc, .job = v.text("SLUICE_JOB")};
   read_ranks(v, e, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE");
   read_master(v, e);
-  if (e.rank == 0) e.listener = static_cast<int>(v.number_or("SLUICE_LISTENER", 0, 1 << 20, -1));
+  if (e.rank != 0) return e;
+  e.listener = static_cast<int>(v.number_or("SLUICE_LISTENER", 0, 1 << 20, -1));
+  e.met = static_cast<int>(v.number_or("SLUICE_MET", 0, 1 << 20, -1));
   return e;
 }
 
@@ -88,6 +91,10 @@ LaunchEnvironment by_hand(const Variables& v) {
 LaunchEnvironment srun(const Variables& v) {
   LaunchEnvironment e{.launcher = Launcher::srun};
   read_ranks(v, e, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE");
+  // The last of these is there only when --ntasks-per-node was given.
+  const auto node = static_cast<uint64_t>(v.number_or("SLURM_NODEID", 0, kMostRanks, 0));
+  for (const char* name : {"SLURM_TASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE"})
+    if (const int here = tasks_on_node(v.text(name), node); here > 0) e.local_world = here;
   const long job = v.number_or("SLURM_JOB_ID", 0, 1L << 40, 0), step = v.number_or("SLURM_STEP_ID", 0, 1L << 40, 0);
   e.job = fmt::format("slurm {}.{}", job, step);
   e.mpi = v.has("PMIX_RANK");
@@ -129,6 +136,24 @@ LaunchEnvironment read_launch_environment(const std::function<const char*(const 
   LaunchEnvironment e = detect(v);
   if (v.has("SLUICE_PORT") && e.listener < 0) e.port = static_cast<uint16_t>(v.number("SLUICE_PORT", 1, kLargestPort));
   return e;
+}
+
+int tasks_on_node(const std::string& list, uint64_t node) {
+  uint64_t nodes = 0;
+  for (size_t begin = 0; begin < list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    const char* at = list.data() + begin;
+    const char* const stop = list.data() + end;
+    int tasks = 0;
+    uint64_t times = 1;
+    at = std::from_chars(at, stop, tasks).ptr;
+    if (stop - at > 3 && at[0] == '(' && at[1] == 'x') at = std::from_chars(at + 2, stop, times).ptr + 1;
+    if (at != stop || tasks <= 0) return 0;
+    nodes += times;
+    if (node < nodes) return tasks;
+    begin = end + 1;
+  }
+  return 0;
 }
 
 std::string first_host(const std::string& list) {

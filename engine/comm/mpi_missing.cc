@@ -9,7 +9,7 @@ std::shared_ptr<MpiSession> start_mpi() {
              "again, or start the ranks with sluice train --nproc, or torchrun");
 }
 
-std::unique_ptr<Comm> make_mpi_comm(std::shared_ptr<MpiSession>, std::unique_ptr<Control>, const CommOptions&) {
+std::unique_ptr<Comm> make_mpi_comm(std::shared_ptr<MpiSession>, std::shared_ptr<Control>, const CommOptions&) {
   base::fail(base::ErrorKind::bug, "built without MPI");
 }
 

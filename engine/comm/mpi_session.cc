@@ -238,7 +238,7 @@ class MpiTransport final : public Transport {
 
 std::shared_ptr<MpiSession> start_mpi() { return std::make_shared<Session>(); }
 
-std::unique_ptr<Comm> make_mpi_comm(std::shared_ptr<MpiSession> session, std::unique_ptr<Control> control, const CommOptions& options) {
+std::unique_ptr<Comm> make_mpi_comm(std::shared_ptr<MpiSession> session, std::shared_ptr<Control> control, const CommOptions& options) {
   auto transport = std::make_unique<MpiTransport>(std::move(session), *control);
   return make_host_comm(std::move(control), std::move(transport), options);
 }

@@ -24,6 +24,6 @@ class MpiSession {
 std::shared_ptr<MpiSession> start_mpi();
 
 // Data over MPI; CPU tensors. MPI's own errors come back as errors of a Comm's, and nothing here aborts the job.
-std::unique_ptr<Comm> make_mpi_comm(std::shared_ptr<MpiSession> session, std::unique_ptr<Control> control, const CommOptions& options);
+std::unique_ptr<Comm> make_mpi_comm(std::shared_ptr<MpiSession> session, std::shared_ptr<Control> control, const CommOptions& options);
 
 }  // namespace sluice::comm

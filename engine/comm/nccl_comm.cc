@@ -47,7 +47,7 @@ class WatchOwner {
 
 class NcclComm final : public Comm {
  public:
-  NcclComm(std::shared_ptr<MpiSession> session, std::unique_ptr<Control> channel, const CommOptions& options)
+  NcclComm(std::shared_ptr<MpiSession> session, std::shared_ptr<Control> channel, const CommOptions& options)
       : Comm(std::move(channel), options), session_(std::move(session)) {
     if (options.rate > 0 || options.latency > 0)
       base::fail(ErrorKind::config, "machine.links.net slows the network of emulated devices only");
@@ -91,14 +91,14 @@ class NcclComm final : public Comm {
   void greet() {
     watch_->settle("ncclCommInitRankConfig");
     const auto stream = options().device->create_stream("nccl");
-    const auto count = static_cast<uint64_t>(world());
-    SLUICE_CHECK(staging_bytes(world(), options().staging) >= (count + 1) * kGreeting);
-    std::byte* in = staging() + kGreeting;
+    const auto memory = options().device->allocate((static_cast<uint64_t>(world()) + 1) * kGreeting, "communication");
+    std::byte* const out = memory->data();
+    std::byte* const in = out + kGreeting;
     std::vector<Parcel> parcels;
     for (int r = 0; r < world(); ++r)
-      if (r != rank()) parcels.push_back({r, staging(), kGreeting, in + static_cast<uint64_t>(r) * kGreeting, kGreeting});
-    exchange(*stream, std::move(parcels));
-    gather_even(*stream, staging(), in, kGreeting);
+      if (r != rank()) parcels.push_back({r, out, kGreeting, in + static_cast<uint64_t>(r) * kGreeting, kGreeting});
+    if (!parcels.empty()) exchange(*stream, std::move(parcels));
+    gather_even(*stream, out, in, kGreeting);
     const gpu::Event done = stream->record();
     while (!done.reached()) {
       control().check();
@@ -159,7 +159,7 @@ void check(cudaError_t result, const char* call) {
 
 }  // namespace nccl
 
-std::unique_ptr<Comm> make_nccl_comm(std::shared_ptr<MpiSession> session, std::unique_ptr<Control> control, const CommOptions& options) {
+std::unique_ptr<Comm> make_nccl_comm(std::shared_ptr<MpiSession> session, std::shared_ptr<Control> control, const CommOptions& options) {
   return std::make_unique<NcclComm>(std::move(session), std::move(control), options);
 }
 

@@ -9,6 +9,6 @@ namespace sluice::comm {
 
 // Collective; one rank for each GPU. session: kept for as long as the Comm lives; may be null. Error(config): built without NCCL. Error(peer): NCCL
 // cannot connect the ranks.
-std::unique_ptr<Comm> make_nccl_comm(std::shared_ptr<MpiSession> session, std::unique_ptr<Control> control, const CommOptions& options);
+std::unique_ptr<Comm> make_nccl_comm(std::shared_ptr<MpiSession> session, std::shared_ptr<Control> control, const CommOptions& options);
 
 }  // namespace sluice::comm

@@ -26,6 +26,7 @@ using base::ErrorKind;
 
 constexpr int kTick = 100;        // milliseconds
 constexpr double kTermGrace = 10;  // seconds between SIGTERM and SIGKILL
+constexpr int kPeer = static_cast<int>(ErrorKind::peer), kInterrupted = static_cast<int>(ErrorKind::interrupted);
 constexpr int kSignals[] = {SIGTERM, SIGINT, SIGHUP, SIGCHLD};
 
 struct Rank {
@@ -57,7 +58,7 @@ class Launcher {
       wait();
       take_signals();
       for (size_t rank = 0; rank < ranks_.size(); ++rank) relay(rank);
-      if (failed_) hurry();
+      if (!how_.empty()) hurry();
     }
     for (size_t rank = 0; rank < ranks_.size(); ++rank) relay(rank);
     return verdict();
@@ -65,27 +66,25 @@ class Launcher {
 
  private:
   void start(size_t index) {
-    int ends[2] = {-1, -1};
-    if (index > 0 && pipe2(ends, O_CLOEXEC) != 0) base::fail(ErrorKind::bug, "pipe: {}", std::strerror(errno));
+    int ends[2];  // rank 0 tells over its pipe that all have met, the others print into theirs
+    if (pipe2(ends, O_CLOEXEC) != 0) base::fail(ErrorKind::bug, "pipe: {}", std::strerror(errno));
     const pid_t parent = getpid(), pid = fork();
     if (pid < 0) {
       send(SIGKILL);
       base::fail(ErrorKind::host_memory, "cannot start rank {}: {}", index, std::strerror(errno));
     }
     if (pid == 0) become(static_cast<int>(index), ends[1], parent);
-    if (ends[1] >= 0) close(ends[1]);
-    Rank& rank = ranks_[index];
-    rank.pid = pid;
-    if (ends[0] < 0) return;
-    rank.output = Socket(ends[0]);
+    close(ends[1]);
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    ranks_[index].pid = pid;
+    (index == 0 ? meeting_ : ranks_[index].output) = Socket(ends[0]);
   }
 
   // In the child. A group of its own: what a terminal sends on Ctrl-C comes once, through the launcher.
-  [[noreturn]] void become(int rank, int output, pid_t parent) {
+  [[noreturn]] void become(int rank, int pipe_end, pid_t parent) {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (getppid() != parent) _exit(static_cast<int>(ErrorKind::peer));
+    if (getppid() != parent) _exit(kPeer);
     sigprocmask(SIG_SETMASK, &mask_, nullptr);
     const auto set = [](const char* name, const std::string& value) { setenv(name, value.c_str(), 1); };
     set("RANK", std::to_string(rank));
@@ -97,12 +96,13 @@ class Launcher {
     set("SLUICE_JOB", job_);
     if (rank == 0) {
       set("SLUICE_LISTENER", std::to_string(listener_.fd()));
-      fcntl(listener_.fd(), F_SETFD, 0);
+      set("SLUICE_MET", std::to_string(pipe_end));
+      for (const int kept : {listener_.fd(), pipe_end}) fcntl(kept, F_SETFD, 0);
     } else {
-      unsetenv("SLUICE_LISTENER");
+      for (const char* name : {"SLUICE_LISTENER", "SLUICE_MET"}) unsetenv(name);
       dup2(open("/dev/null", O_RDONLY | O_CLOEXEC), STDIN_FILENO);
-      dup2(output, STDOUT_FILENO);
-      dup2(output, STDERR_FILENO);
+      dup2(pipe_end, STDOUT_FILENO);
+      dup2(pipe_end, STDERR_FILENO);
     }
     std::vector<char*> arguments;
     for (const std::string& argument : command_.arguments) arguments.push_back(const_cast<char*>(argument.c_str()));
@@ -133,32 +133,47 @@ class Launcher {
   }
 
   void ended(size_t rank, int status) {
-    if (WIFSIGNALED(status)) {
-      if (!hurried_) std::fprintf(stderr, "sluice: rank %zu was killed by signal %d (%s)\n", rank, WTERMSIG(status), strsignal(WTERMSIG(status)));
-      killed_ = true;
-      failed_ = true;
-      return;
-    }
-    const int code = WEXITSTATUS(status);
-    if (code == static_cast<int>(ErrorKind::interrupted)) stopped_ = true;
-    else if (code == static_cast<int>(ErrorKind::peer)) told_ = true;
-    else if (code != 0 && own_fault_ == 0) own_fault_ = code;
-    failed_ = failed_ || (code != 0 && code != static_cast<int>(ErrorKind::interrupted));
+    const bool killed = WIFSIGNALED(status);
+    const int code = killed ? kPeer : WEXITSTATUS(status);
+    stopped_ = stopped_ || code == kInterrupted;
+    if (code == 0 || code == kInterrupted) return;
+    killed_ = killed_ || killed;
+    if (code != kPeer && own_fault_ == 0) own_fault_ = code;
+    const std::string how = killed ? fmt::format("rank {} was killed by signal {} ({})", rank, WTERMSIG(status), strsignal(WTERMSIG(status)))
+                                   : fmt::format("rank {} has ended with exit code {}", rank, code);
+    if (how_.empty()) how_ = how;
+    if (hurried_) return;
+    if (killed) std::fprintf(stderr, "sluice: %s\n", how.c_str());
+    char byte;
+    met_ = met_ || read(meeting_.fd(), &byte, 1) == 1;
+    patience_ = Patience(met_ && !hung() ? command_.grace : std::min(command_.grace, command_.short_grace));
   }
+
+  // What runs yet has kept the others waiting until they gave up: none of them knows of a fault, or was killed.
+  bool hung() const { return own_fault_ == 0 && !killed_; }
 
   int verdict() const {
     if (own_fault_ != 0) return own_fault_;
-    if (killed_ || told_) return static_cast<int>(ErrorKind::peer);
-    return stopped_ ? static_cast<int>(ErrorKind::interrupted) : 0;
+    if (!how_.empty()) return kPeer;
+    return stopped_ ? kInterrupted : 0;
   }
 
   // Ranks are told of a failure by the others. One that does not react is ended.
   void hurry() {
     if (!patience_.over()) return;
-    if (!hurried_) std::fprintf(stderr, "sluice: a rank has failed and others do not end; ending them\n");
-    send(hurried_ ? SIGKILL : SIGTERM);
+    if (!hurried_) std::fprintf(stderr, "sluice: %s\n", why().c_str());
+    send(hurried_ || hung() ? SIGKILL : SIGTERM);
     hurried_ = true;
     patience_ = Patience(std::min(command_.grace, kTermGrace));
+  }
+
+  std::string why() const {
+    std::string left;
+    for (size_t rank = 0; rank < ranks_.size(); ++rank)
+      if (ranks_[rank].running) left += fmt::format("{}{}", left.empty() ? "" : ", ", rank);
+    if (hung()) return fmt::format("the other ranks have given up waiting for rank {}, which is hung or stopped; killing it", left);
+    if (!met_) return fmt::format("{} before all ranks had met; ending the others", how_);
+    return fmt::format("{}; still running: rank {}; ending what is left", how_, left);
   }
 
   void send(int signal) const {
@@ -181,13 +196,14 @@ class Launcher {
   }
 
   const RankCommand& command_;
-  Socket listener_, signals_;
+  Socket listener_, signals_, meeting_;
   std::string job_;
   sigset_t mask_{};     // before
   Patience patience_;   // asked once a rank has failed
   std::vector<Rank> ranks_;
-  int own_fault_ = 0;   // exit code of the first rank that failed by its own fault
-  bool failed_ = false, killed_ = false, told_ = false, stopped_ = false, hurried_ = false;
+  std::string how_;     // how the first rank that failed has ended; empty: none has
+  int own_fault_ = 0;   // exit code that a rank's failure has given to the run
+  bool met_ = false, killed_ = false, stopped_ = false, hurried_ = false;
 };
 
 }  // namespace

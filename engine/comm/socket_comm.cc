@@ -160,7 +160,7 @@ class SocketTransport final : public Transport {
 
 }  // namespace
 
-std::unique_ptr<Comm> make_socket_comm(std::unique_ptr<Control> control, const CommOptions& options, bool direct) {
+std::unique_ptr<Comm> make_socket_comm(std::shared_ptr<Control> control, const CommOptions& options, bool direct) {
   if (control->world() == 1) return make_self_comm(options);
   auto transport = std::make_unique<SocketTransport>(*control, direct);
   return make_host_comm(std::move(control), std::move(transport), options);

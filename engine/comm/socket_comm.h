@@ -8,6 +8,6 @@
 namespace sluice::comm {
 
 // Collective. direct: false in tests of what TCP alone does. Errors: peer (a rank cannot be reached).
-std::unique_ptr<Comm> make_socket_comm(std::unique_ptr<Control> control, const CommOptions& options, bool direct = true);
+std::unique_ptr<Comm> make_socket_comm(std::shared_ptr<Control> control, const CommOptions& options, bool direct = true);
 
 }  // namespace sluice::comm

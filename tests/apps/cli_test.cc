@@ -76,6 +76,7 @@ TEST(Cli, BadCommandLinesExitWith2) {
   };
   const Case cases[] = {
       {"", "see sluice --help"},
+      {"plan x.json --world 0", "--world: Value 0 not in range 1 to 65536"},
       {"confg x.json", "there is no command \"confg\" (did you mean \"config\"?); the commands are"},
       {"fly", "there is no command \"fly\"; the commands are"},
       {"--fast", "see sluice --help"},

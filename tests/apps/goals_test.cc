@@ -84,7 +84,7 @@ TEST(GoalWatch, AMissIsToldOnceAndAgainAfterItWasMet) {
 TEST(GoalWatch, EarlierStartsOfTheRunCount) {
   RunMetrics before;
   for (uint64_t i = 1; i <= 10; ++i)
-    before.steps.push_back({i, {{"step_seconds", 100}, {"bytes.disk_write", 10}}});
+    before.steps.push_back({i, {{"step_seconds", 100}, {"disk.written", 10}}});
   before.evaluations.push_back({10, 2.5, 60});
   before.commits.push_back({10, 5, 40});
   GoalWatch watch(all_goals(), {.steps = 20, .eval_every = 10, .commits_memory = true, .commit_every = 10});

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -75,6 +76,26 @@ TEST_F(PlanTest, CommunicationHidesBehindLongerComputation) {
     EXPECT_NEAR(2 * communication.at("seconds").get<double>() / bounds.at("compute").get<double>(), 1, .01) << "stage " << stage;
     EXPECT_GE(communication.at("hidden").get<double>(), .9) << "stage " << stage;
   }
+}
+
+// Two ranks of a machine write what one would: its drives last as long. On two machines each writes half.
+TEST_F(PlanTest, DrivesTakeWhatAllRanksOfAMachineWrite) {
+  const auto planned = [&](const Words& more) {
+    Words words{"--machine", "a100-40g", "--json"};
+    words.insert(words.end(), more.begin(), more.end());
+    const ProgramResult r = plan("big.json", {"model.sizes=\"Llama-3.1-8B\"", "goals.disk_written=1TB", "steps=1000", "memory.pinned=0", "memory.host=400GiB"}, words);
+    EXPECT_EQ(r.status, 10) << r.err;
+    return json::parse(r.out);
+  };
+  const json one = planned({}), two = planned({"--world", "2"}), apart = planned({"--world", "2", "--nodes", "2"});
+  const auto written = [](const json& p) { return p.at("bytes_per_step").at("disk_write").get<double>(); };
+  const auto in_all = [](const json& p) { return p.at("goals").at("disk_written").at("predicted").get<double>(); };
+  const auto a_day = [](const json& p) { return p.at("drive").at("written_per_day").get<double>() * p.at("step_seconds").get<double>(); };
+  for (const auto& figure : {std::function<double(const json&)>(written), std::function<double(const json&)>(in_all), std::function<double(const json&)>(a_day)}) {
+    EXPECT_NEAR(figure(two) / figure(one), 1, .01);
+    EXPECT_NEAR(2 * figure(apart) / figure(one), 1, .01);
+  }
+  EXPECT_NEAR(two.at("bytes_per_step").at("disk_read").get<double>() / one.at("bytes_per_step").at("disk_read").get<double>(), 1, .01);
 }
 
 // More device memory holds more blocks, to the last one that fits; less of the model crosses the links.

@@ -38,9 +38,11 @@ void redirect(const fs::path& file, int to) {
 
 }  // namespace
 
-Program::Program(const std::vector<std::string>& arguments, const fs::path& folder, const std::map<std::string, std::string>& environment)
+Program::Program(const std::vector<std::string>& arguments, const fs::path& folder, const std::map<std::string, std::string>& environment,
+                 const std::vector<std::string>& launcher)
     : out_(output_file(folder, ".out")), err_(output_file(folder, ".err")) {
-  std::vector<std::string> words{binary_dir() / "sluice"};
+  std::vector<std::string> words = launcher;
+  words.push_back(binary_dir() / "sluice");
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
@@ -54,7 +56,7 @@ Program::Program(const std::vector<std::string>& arguments, const fs::path& fold
   open("/dev/null", O_RDONLY);
   redirect(out_, STDOUT_FILENO);
   redirect(err_, STDERR_FILENO);
-  execv(argv[0], argv.data());
+  execvp(argv[0], argv.data());
   _exit(127);
 }
 

@@ -17,7 +17,9 @@ struct ProgramResult {
 // A process that has been started; waited for by finish(), killed by the destructor.
 class Program {
  public:
-  Program(const std::vector<std::string>& arguments, const std::filesystem::path& folder, const std::map<std::string, std::string>& environment = {});
+  // launcher: a program and its arguments that start it (mpirun ...); empty: started directly.
+  Program(const std::vector<std::string>& arguments, const std::filesystem::path& folder, const std::map<std::string, std::string>& environment = {},
+          const std::vector<std::string>& launcher = {});
   ~Program();
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;

@@ -87,7 +87,9 @@ TEST_F(RunRecordTest, FiguresAreMediansWithoutTheFirstStep) {
                                  {{"step_seconds", i == 1 ? 100 : i == 21 ? 9 : 2}, {"predicted_seconds", 1.6}, {"tokens", 100}, {"tokens_per_s", 50},
                                   {"phase.forward", 0.5}, {"phase.optimizer", 0.25}, {"stall.compute", i == 1 ? 0 : 1}, {"stall.disk_state", i == 1 ? 0 : 1},
                                   {"bytes.disk_read", 1 << 30}, {"bytes_over_plan.disk_read", 1}, {"bandwidth.disk_read", 2e9}, {"flops.per_s", 3e12},
-                                  {"flops.utilization", 0.6}, {"disk.write_p99", 0.02}, {"disk.retries", 1}, {"guessed", i > 1}, {"redone", i % 10 == 0}, {"memory.resident", 1}, {"memory.gpu_peak", 4 << 20}}});
+                                  {"flops.utilization", 0.6}, {"disk.write_p99", 0.02}, {"disk.retries", 1}, {"guessed", i > 1}, {"redone", i % 10 == 0},
+                                  {"communication.seconds", 0.5}, {"communication.hidden", i == 1 ? 0 : 0.84}, {"bytes.net", 1 << 20},
+                                  {"memory.resident", 1}, {"memory.gpu_peak", 4 << 20}}});
   run.starts = {{0, 0, 1, 1e12, "", {}}, {5, 3, 2, 1e12, "", Ceilings{2.5e9, 0, 0, 0, 0}}};
   run.memory = sample_memory();
   run.metrics.commits = {{10, 4, 3 << 20}, {20, 6, 5 << 20}};
@@ -98,6 +100,7 @@ TEST_F(RunRecordTest, FiguresAreMediansWithoutTheFirstStep) {
   EXPECT_THAT(f.at("compute stands still"), HasSubstr("waits for disk_state 13.6 %"));  // 20 of 147 s
   EXPECT_EQ(f.at("disk_read"), "1.00 GiB a step, 1 times the plan's; 2 GB/s while at work, 80 % of the measured 2.5");
   EXPECT_THAT(f.at("model FLOP per second"), HasSubstr("3 T, 60 %"));
+  EXPECT_EQ(f.at("communication"), "1.00 MiB received a step by the first rank, 0.5 s in collectives, 80 % of them hidden by compute");
   EXPECT_THAT(f.at("disk requests"), HasSubstr("21 retried"));
   EXPECT_THAT(f.at("device memory, peak"), HasSubstr("+0.0 % of the plan's"));
   EXPECT_EQ(f.at("skipped, redone"), "0 steps skipped as not finite; 20 updated on a guess, 2 of them redone after a wrong one");

@@ -36,7 +36,9 @@ TinyRun run_of(uint32_t world, const Choice& c) {
 
 const std::vector<Choice> kChoices{
     {0, Tier::none, Tier::none, Durable::checkpoint},
+    {0, Tier::none, Tier::cpu, Durable::checkpoint, Placement::spread},
     {0, Tier::cpu, Tier::cpu, Durable::checkpoint, Placement::forward},
+    {1, Tier::none, Tier::cpu, Durable::checkpoint},
     {1, Tier::none, Tier::none, Durable::checkpoint},
     {1, Tier::none, Tier::nvme, Durable::step, Placement::backward},
     {2, Tier::none, Tier::none, Durable::checkpoint},
@@ -47,6 +49,7 @@ const std::vector<Choice> kChoices{
     {3, Tier::none, Tier::nvme, Durable::step, Placement::backward},
     {3, Tier::cpu, Tier::cpu, Durable::step, Placement::spread},
     {3, Tier::cpu, Tier::nvme, Durable::step},
+    {3, Tier::nvme, Tier::cpu, Durable::checkpoint, Placement::forward},
     {3, Tier::nvme, Tier::nvme, Durable::step},
     {3, Tier::nvme, Tier::nvme, Durable::step, Placement::spread},
     {3, Tier::nvme, Tier::nvme, Durable::none, Placement::forward},
@@ -157,6 +160,44 @@ TEST(RankNumbers, OtherWorldsAgreeToRounding) {
       for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(several[i], one[i], tolerance * one[i]) << "step " << i + 1 << ", " << world << " ranks";
     }
   }
+}
+
+// A store of four ranks, opened by two: each step sees the samples that it would have seen, so its loss is the same to rounding.
+TEST(RankNumbers, AReshardedRunGoesOnWithTheSameLosses) {
+  TinyRun run = run_of(1, {3, Tier::cpu, Tier::nvme, Durable::step, Placement::forward});
+  run.schema = offload::Schema::fp32;
+  run.accumulation = 4;
+  run.steps = 8;
+  const TinyResult one = run_tiny(run);
+  run.world = 4;
+  run.accumulation = 1;
+  run.stops = {3, 6};
+  run.worlds = {2, 4};
+  const TinyResult several = run_tiny(run);
+  ASSERT_EQ(several.losses.size(), one.losses.size());
+  for (size_t i = 0; i < one.losses.size(); ++i) EXPECT_NEAR(several.losses[i], one.losses[i], 2e-6 * one.losses[i]) << "step " << i + 1;
+}
+
+// What stage 3 reads from its store is a rank's shard and no more: all ranks together read what one would.
+TEST_P(Ranks, ReadTheirOwnShardsOnly) {
+  const uint32_t world = GetParam();
+  const auto read = [](uint32_t ranks, uint64_t steps) {
+    TinyRun run = run_of(ranks, {3, Tier::nvme, Tier::nvme, Durable::step});
+    run.steps = steps;
+    run.eval_every = 0;
+    return run_tiny(run);
+  };
+  const TinyResult two = read(world, 2), four = read(world, 4);  // opening reads too, once
+  const uint64_t one = read(1, 2).planned_read.at(0);
+  uint64_t all = 0;
+  for (uint32_t rank = 0; rank < world; ++rank) {
+    const uint64_t step = (four.disk_read[rank] - two.disk_read[rank]) / 2;
+    EXPECT_EQ(step, four.planned_read[rank]) << "rank " << rank;
+    EXPECT_LE(step, one / world * 11 / 10) << "rank " << rank;
+    all += step;
+  }
+  EXPECT_LE(all, one * 11 / 10);
+  EXPECT_GE(all, one);
 }
 
 }  // namespace

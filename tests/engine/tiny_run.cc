@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <exception>
+#include <initializer_list>
 #include <stdexcept>
 #include <thread>
 
@@ -113,11 +115,17 @@ TinyResult run_rank(uint32_t rank, comm::LocalGroup* group, TrainerOptions optio
   trainer.finish();
   result.device_peak = trainer.device_memory().peak;
   result.device_held = trainer.device_memory().held_peak;
+  const auto planned_on = [&](std::initializer_list<offload::Lane> lanes) {
+    uint64_t bytes = 0;
+    for (const offload::Op& op : trainer.plan().ops)
+      if (std::find(lanes.begin(), lanes.end(), op.lane) != lanes.end()) bytes += op.bytes;
+    return bytes;
+  };
+  result.disk_read.push_back(trainer.counters().disk.bytes_read);
+  result.planned_read.push_back(planned_on({offload::Lane::disk_weights, offload::Lane::disk_state}));
   if (group != nullptr) {
     result.traffic.push_back(trainer.traffic());
-    result.planned_comm.push_back(0);
-    for (const offload::Op& op : trainer.plan().ops)
-      if (op.lane == offload::Lane::comm) result.planned_comm.back() += op.bytes;
+    result.planned_comm.push_back(planned_on({offload::Lane::comm}));
   }
   return result;
 }
@@ -160,6 +168,8 @@ TinyResult run_ranks(const TinyRun& run, const TrainerOptions& options, bool fir
     EXPECT_LE(results[r].device_peak, results[r].device_planned) << "rank " << r;
     results[0].traffic.push_back(results[r].traffic.at(0));
     results[0].planned_comm.push_back(results[r].planned_comm.at(0));
+    results[0].disk_read.push_back(results[r].disk_read.at(0));
+    results[0].planned_read.push_back(results[r].planned_read.at(0));
   }
   return results[0];
 }
@@ -171,10 +181,13 @@ TinyResult run_tiny(const TinyRun& run) {
   TinyResult result;
   std::vector<uint64_t> ends = run.stops;
   ends.push_back(run.steps);
+  TinyRun now = run;
   for (size_t i = 0; i < ends.size(); ++i) {
-    TrainerOptions options = tiny_options(run, folder.path);
+    if (i > 0 && !run.worlds.empty()) now.world = run.worlds.at(i - 1);
+    now.accumulation = run.accumulation * run.world / now.world;
+    TrainerOptions options = tiny_options(now, folder.path);
     options.steps = ends[i];
-    TinyResult part = run_ranks(run, options, i == 0);
+    TinyResult part = run_ranks(now, options, i == 0);
     for (auto list : {&TinyResult::losses, &TinyResult::norms, &TinyResult::clips, &TinyResult::scales, &TinyResult::next_scales, &TinyResult::eval_losses}) append(result.*list, part.*list);
     result.device_planned = part.device_planned;
     result.device_peak = part.device_peak;
@@ -184,8 +197,10 @@ TinyResult run_tiny(const TinyRun& run) {
     result.redone += part.redone;
     result.traffic = part.traffic;
     result.planned_comm = part.planned_comm;
+    result.disk_read = part.disk_read;
+    result.planned_read = part.planned_read;
   }
-  result.digest = digest_of(run, folder.path);
+  result.digest = digest_of(now, folder.path);
   return result;
 }
 

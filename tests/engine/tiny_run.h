@@ -39,6 +39,7 @@ struct TinyRun {
   bool opaque = false;  // the device behaves as a GPU does: see gpu::EmulatedOptions
   std::function<void(TrainerOptions&)> adjust;  // last word on the options
   std::vector<uint64_t> stops;  // the run is opened again after each of these steps
+  std::vector<uint32_t> worlds;  // ranks after each stop, with the same global batch; empty: the same
 };
 
 struct TinyResult {
@@ -48,6 +49,7 @@ struct TinyResult {
   std::vector<double> eval_losses;
   std::vector<comm::CommStats> traffic;  // by rank, of all steps; several ranks
   std::vector<uint64_t> planned_comm;    // by rank: bytes received in a step
+  std::vector<uint64_t> disk_read, planned_read;  // by rank: bytes, of all steps and the start; of a step
 };
 
 // Removed with everything in it.

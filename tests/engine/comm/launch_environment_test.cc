@@ -92,12 +92,32 @@ TEST(LaunchEnvironment, ReadsSlurm) {
   EXPECT_EQ(told.port, 777);
 }
 
+// SLURM_NTASKS_PER_NODE is there only when the option was given.
+TEST(LaunchEnvironment, KnowsHowManyRanksOfSlurmShareAHost) {
+  const auto here = [](const Variables& more) { return read(with(kSrun, more)).local_world; };
+  EXPECT_EQ(here({}), 6) << "nothing is known";
+  EXPECT_EQ(here({{"SLURM_NTASKS_PER_NODE", "3"}}), 3);
+  EXPECT_EQ(here({{"SLURM_STEP_TASKS_PER_NODE", "2(x2),1(x2)"}, {"SLURM_NODEID", "1"}, {"SLURM_TASKS_PER_NODE", "9"}}), 2);
+  EXPECT_EQ(here({{"SLURM_STEP_TASKS_PER_NODE", "2(x2),1(x2)"}, {"SLURM_NODEID", "3"}}), 1);
+  EXPECT_EQ(here({{"SLURM_TASKS_PER_NODE", "6"}}), 6);
+}
+
+TEST(LaunchEnvironment, ReadsASlurmListOfTasks) {
+  EXPECT_EQ(tasks_on_node("4(x2),1", 0), 4);
+  EXPECT_EQ(tasks_on_node("4(x2),1", 1), 4);
+  EXPECT_EQ(tasks_on_node("4(x2),1", 2), 1);
+  EXPECT_EQ(tasks_on_node("1,12,3(x10)", 1), 12);
+  EXPECT_EQ(tasks_on_node("1,12,3(x10)", 11), 3);
+  for (const char* nothing : {"", "4(x2),1", "x", "4(x", "4(x)", "4(2)", "-1", "4,"}) EXPECT_EQ(tasks_on_node(nothing, 3), 0) << nothing;
+}
+
 TEST(LaunchEnvironment, TheInnermostLauncherCounts) {
   EXPECT_EQ(read(with(kSrun, kMpirun)).launcher, Launcher::mpirun);
   EXPECT_EQ(read(with(with(kSrun, kMpirun), kTorchrun)).launcher, Launcher::torchrun);
-  const auto own = read(with(with(kMpirun, kTorchrun), {{"SLUICE_JOB", "x"}, {"RANK", "0"}, {"SLUICE_LISTENER", "5"}}));
+  const auto own = read(with(with(kMpirun, kTorchrun), {{"SLUICE_JOB", "x"}, {"RANK", "0"}, {"SLUICE_LISTENER", "5"}, {"SLUICE_MET", "6"}}));
   EXPECT_EQ(own.launcher, Launcher::nproc);
   EXPECT_EQ(own.listener, 5);
+  EXPECT_EQ(own.met, 6);
 }
 
 TEST(LaunchEnvironment, ReadsVariablesSetByHand) {

@@ -224,6 +224,12 @@ void failed(RankContext& c) {
   base::fail(ErrorKind::disk, "/data: no space left on the device");
 }
 
+void deaf(RankContext& c) {
+  c.comm.control().barrier(Topic::step);
+  if (culprit(c)) base::fail(ErrorKind::disk, "/data: no space left on the device");
+  for (;;) std::this_thread::sleep_for(std::chrono::seconds(1));
+}
+
 void left(RankContext& c) { work(c, culprit(c) ? 5 : 1 << 30); }
 
 void late_control(RankContext& c) {
@@ -254,7 +260,7 @@ const std::map<std::string, std::function<void(RankContext&)>>& rank_bodies() {
       {"collectives", collectives}, {"control", control},           {"idle", [](RankContext& c) { work(c); }},
       {"late", late},               {"dead", dead},                 {"failed", failed},
       {"left", left},               {"late_control", late_control}, {"patient", patient},
-      {"mismatch", mismatch}};
+      {"mismatch", mismatch},       {"deaf", deaf}};
   return bodies;
 }
 

@@ -32,6 +32,7 @@ using MakeComm = std::function<std::unique_ptr<Comm>(const CommOptions&)>;
 //   idle         exchanges until somebody fails
 //   late, dead, failed, left    rank `world - 1` is, in the middle of collectives; the others go on until they are told
 //   late_control, mismatch
+//   deaf         rank `world - 1` fails; the others do not listen
 const std::map<std::string, std::function<void(RankContext&)>>& rank_bodies();
 
 // A device, a stream, a Comm; then the body. Never throws.

@@ -133,7 +133,33 @@ TEST_F(RankLauncher, EndsRanksThatDoNotReactToAFailure) {
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(run(shell("[ $RANK = 1 ] && exit 5; trap '' TERM; exec sleep 60", 2, 0.3)), 5);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
-  EXPECT_THAT(text("err"), HasSubstr("others do not end"));
+  EXPECT_THAT(text("err"), HasSubstr("rank 1 has ended with exit code 5 before all ranks had met"));
+}
+
+TEST_F(RankLauncher, ARankThatIsKilledBeforeAllHaveMetEndsTheOthersSoon) {
+  RankCommand command = shell("[ $RANK = 1 ] && kill -KILL $$; exec sleep 60", 3);
+  command.short_grace = 0.2;
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(run(command), 9);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+  EXPECT_THAT(text("err"), HasSubstr("rank 1 was killed by signal 9 (Killed) before all ranks had met; ending the others"));
+}
+
+TEST_F(RankLauncher, AStoppedRankIsKilledSoonAfterTheOthersHaveGivenItUp) {
+  RankCommand command = shell("[ $RANK = 1 ] && kill -STOP $$; exit 9", 3);
+  command.short_grace = 0.2;
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(run(command), 9);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+  EXPECT_THAT(text("err"), HasSubstr("given up waiting for rank 1, which is hung or stopped; killing it"));
+}
+
+TEST_F(RankLauncher, RanksThatHaveMetGetTheirTimeToEnd) {
+  RankCommand command = body("deaf", 2);
+  command.grace = 0.5;
+  command.short_grace = 0;
+  EXPECT_EQ(run(command), 7);
+  EXPECT_THAT(text("err"), HasSubstr("rank 1 has ended with exit code 7; still running: rank 0; ending what is left"));
 }
 
 TEST_F(RankLauncher, SaysThatAProgramCannotBeStarted) {

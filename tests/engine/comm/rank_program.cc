@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
     Meeting meeting = meet(read_launch_environment(), kDeadline);
     const int rank = meeting.control->rank(), local_rank = meeting.launch.local_rank;
     const auto make_device = [local_rank] { return make_rank_device(local_rank); };
-    const Outcome outcome = run_rank(make_device, [&](const CommOptions& options) { return make_comm(std::move(meeting), options); }, argv[1]);
+    const Outcome outcome = run_rank(make_device, [&](const CommOptions& options) { return make_rank_comm(std::move(meeting), options); }, argv[1]);
     std::ofstream(std::string(argv[2]) + "/rank" + std::to_string(rank)) << outcome.code << " " << outcome.text << std::endl;
     return outcome.code;
   } catch (const base::Error& error) {

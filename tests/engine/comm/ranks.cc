@@ -13,7 +13,6 @@
 #include "engine/comm/rank_launcher.h"
 #include "engine/comm/socket.h"
 #include "gpu/emulated_device.h"
-#include "tests/paths.h"
 
 namespace sluice::comm {
 namespace {
@@ -106,7 +105,8 @@ class OutcomeFolder {
   const std::filesystem::path path_;
 };
 
-std::string program_path(const std::string& program) { return (binary_dir() / "tests/engine/comm" / program).string(); }
+// Beside the test, in a build tree and in the bundle of scripts/gpu-check.
+std::string program_path(const std::string& program) { return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / program).string(); }
 
 }  // namespace
 
