@@ -26,6 +26,8 @@ def blocks(steps, overlap, accumulation):
     shutil.rmtree(ROOT / RUN, ignore_errors=True)
     values = {"run.dir": RUN, "steps": steps, "data.sequence_length": 64, "train_micro_batch_size_per_gpu": 1,
               "gradient_accumulation_steps": accumulation, "execution.overlap": overlap, "memory.gpu": "2GiB",
+              # Else they are chosen for each machine, and with RAM to spare what is on NVMe would hardly be read.
+              "memory.pinned": 0, "execution.keep_graphs": 0, "execution.keep_weights": 0, "execution.boundaries": "gpu", "execution.device_slots": 2,
               "gradient_clipping": 0,  # no guess fails
               "scheduler": None}
     command = ["build/release/sluice", "train", "configs/smollm2-135m-nvme.json"]
