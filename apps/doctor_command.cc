@@ -21,7 +21,7 @@ int run(const Options& options) {
 void add_doctor(CLI::App& app, Context& context) {
   auto options = std::make_shared<Options>();
   CLI::App* command = add_command(
-      app, context, "doctor", "Check what this machine can do, and say how to fix the rest", options, run);
+      app, context, "doctor", "Check what this machine can do, and say how to fix the rest", options, run, Workers::ranks);
   command
       ->add_option("--dir", options->dirs,
                    "Folder for runs or stores to check as well: file system, speed, space; repeatable")

@@ -21,12 +21,14 @@ offload::Machine this_machine(const configs::RunConfig& config) {
 }
 
 // Empty: by its plan the run would fit.
-std::string advice(const Reread& reread) {
+std::string advice(const Reread& reread) try {
   const auto replan = [&](const std::vector<std::string>& set) {
     const configs::RunConfig config = reread(set);
     return plan_config(config, model_of(config), this_machine(config), {.memory_only = true});
   };
   return fit_advice(replan({}), replan);
+} catch (const base::Error&) {  // the run's own error is what counts
+  return "";
 }
 
 }  // namespace

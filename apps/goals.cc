@@ -73,9 +73,9 @@ nlohmann::ordered_json goals_json(const std::vector<Goal>& goals, const char* na
 }
 
 void GoalWatch::resume(const RunMetrics& before) {
-  for (const StepFigures& s : before.steps) step(s.step, value_or_zero(s, "step_seconds"), value_or_zero(s, "disk.written"));
+  for (const StepFigures& s : before.steps) step(s.step, value_or_zero(s, "step_seconds"), s.written());
   for (const EvalFigures& e : before.evaluations) evaluation(e.step, e.loss, e.seconds);
-  for (const CommitFigures& c : before.commits) commit(c.step, c.seconds, c.bytes);
+  for (const CommitFigures& c : before.commits) commit(c.step, c.seconds, c.bytes > 0 ? c.bytes : expected_.commit_bytes);  // runs of before did not count them
 }
 
 void GoalWatch::step(uint64_t number, double seconds, double disk_written) {

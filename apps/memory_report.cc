@@ -12,7 +12,9 @@
 #include "apps/run_dir.h"
 #include "apps/run_memory.h"
 #include "apps/shadow_choice.h"
+#include "base/error.h"
 #include "base/units.h"
+#include "offload/store_files.h"
 
 namespace sluice::apps {
 namespace {
@@ -57,6 +59,17 @@ std::string overlap_note(const configs::RunConfig& config, const engine::MemoryR
       needs_shadows(config, overlap) ? " (memory.shadow is 0, or less than a tile)" : "", offload::to_string(overlap));
 }
 
+// The run goes on in its store, and nothing of that is made anew.
+bool keeps_store(const configs::RunConfig& config) {
+  if (!RunDir(config.run.dir).has_store()) return false;
+  try {
+    const offload::StoredLayout stored = offload::read_layout_file(offload::layout_file(offload::store_folder(config.run.dir)));
+    return stored.tile == config.storage.tile && stored.world == config.run.world && stored.slots == (config.storage.durable == offload::Durable::none ? 1u : 2u);
+  } catch (const base::Error&) {  // whoever opens it says so
+    return false;
+  }
+}
+
 }  // namespace
 
 uint64_t disk_available(const configs::RunConfig& config, uint64_t slots) {
@@ -79,7 +92,7 @@ uint64_t disk_available(const configs::RunConfig& config, uint64_t slots) {
   }
   double least = std::numeric_limits<double>::max();  // that one of them lets the whole store have
   for (const auto& [device, disk] : disks) least = std::min(least, disk.free * all / disk.rate);
-  return static_cast<uint64_t>(least) + (RunDir(config.run.dir).has_store() ? slots : 0);
+  return static_cast<uint64_t>(least) + (keeps_store(config) ? slots : 0);
 }
 
 std::string crash_cost(const configs::RunConfig& config) {

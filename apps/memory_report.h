@@ -9,7 +9,8 @@
 namespace sluice::apps {
 
 // Bytes that a store may take: the folders of storage.paths (or their nearest parents that exist) are filled as
-// storage.drive_rates say, else evenly. Where run.dir has a run, its own `slots` (bytes) are there already.
+// storage.drive_rates say, else evenly. Where run.dir has a run that goes on in its store as it is, the `slots` (bytes)
+// are there already; what rewrites it needs them once more.
 uint64_t disk_available(const configs::RunConfig& config, uint64_t slots);
 
 // "134515008 parameters, 134515008 trainable; weights nvme, state nvme, overlap forward", how several ranks share the work, and the table: need

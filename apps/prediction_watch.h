@@ -14,12 +14,14 @@ class PredictionWatch {
   static constexpr double kOff = 0.15;
 
   // predicted: seconds of a step; 0: nothing is known.
-  explicit PredictionWatch(double predicted) : predicted_(predicted) {}
+  // measured: the machine's rates were measured on it, and not taken from a profile that was named.
+  explicit PredictionWatch(double predicted, bool measured = true) : predicted_(predicted), measured_(measured) {}
   // A message when the steps so far are off, in either direction.
   std::optional<std::string> add(double step_seconds);
 
  private:
   const double predicted_;
+  const bool measured_;
   size_t steps_ = 0;
   std::vector<double> seconds_;
 };

@@ -37,9 +37,6 @@ class RunDir {
   std::filesystem::path path_;
 };
 
-// As a run stores it: the same from any folder.
-configs::RunConfig with_absolute_paths(configs::RunConfig config);
-
 // Makes the folder of a new run and writes its config; takes both back unless keep() is called. A folder with another program's
 // config.json is refused: Error(config).
 class NewRun {

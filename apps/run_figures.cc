@@ -137,7 +137,8 @@ void Figures::disk() {
                                    sum("disk.short"), sum("disk.retries"), sum("disk.failures")));
   double commits = 0;
   for (const CommitFigures& c : run_.metrics.commits) commits += c.bytes;
-  const double written = sum("disk.written") + commits;
+  double written = commits;
+  for (const StepFigures& step : run_.metrics.steps) written += step.written();
   add("written to disk",
       fmt::format("{} in all{}, {} a token", format_bytes(static_cast<uint64_t>(written)),
                   commits > 0 ? fmt::format(", {} of it by commits of the state in memory", format_bytes(static_cast<uint64_t>(commits))) : "",

@@ -70,7 +70,11 @@ std::optional<Machine> run_machine(const MachineOptions& options, const configs:
     spdlog::info("nothing is predicted: how fast ranks exchange is not known. `sluice bench --nproc N --out FILE` measures it, for --machine FILE");
     return std::nullopt;
   }
-  if (!machine) machine = this_machine(options.measure, config, model);
+  if (!machine) {
+    configs::RunConfig whole = config;  // the machine's rates are those of all its cores, which the ranks then share
+    if (ranks.several()) whole.machine.compute_threads.reset(), whole.execution.optimizer_threads.reset();
+    machine = this_machine(options.measure, whole, model);
+  }
   if (machine) machine = shared_by(*machine, ranks.on_this_host());
   return machine;
 }

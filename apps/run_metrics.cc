@@ -35,6 +35,12 @@ void add(const json& line, RunMetrics& metrics) {
 
 }  // namespace
 
+double StepFigures::written() const {
+  for (const char* key : {"disk.written", "bytes.disk_write"})
+    if (const auto found = values.find(key); found != values.end()) return found->second;
+  return 0;
+}
+
 offload::ExecutorStats lanes_of(const StepFigures& step) {
   offload::ExecutorStats stats;
   for (size_t l = 0; l < offload::kLanes; ++l) {

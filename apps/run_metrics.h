@@ -13,6 +13,8 @@ namespace sluice::apps {
 struct StepFigures {
   uint64_t step = 0;
   std::map<std::string, double> values;  // "loss", "bytes.disk_read", "stall.compute", ...; null and absent ones are left out
+  // Bytes that all ranks of the machine have written to its drives; of runs before that was told, those of the first rank.
+  double written() const;
 };
 struct EvalFigures {
   uint64_t step;

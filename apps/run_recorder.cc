@@ -24,7 +24,7 @@ offload::PlannedLanes planned_lanes(const std::optional<PlannedRun>& planned) {
 
 RunRecorder::RunRecorder(const configs::RunConfig& config, const std::optional<PlannedRun>& planned, bool gives_up, uint64_t ranks_here)
     : config_(config),
-      watch_(planned_lanes(planned), gives_up),
+      watch_(planned_lanes(planned), gives_up, !planned || !planned->machine.known.empty()),
       goals_(config.goals, run_schedule(config)) {
   facts_.ranks_here = ranks_here;
   if (!planned) return;
@@ -94,7 +94,9 @@ void RunRecorder::evaluation(uint64_t step, const engine::EvalResult& result) {
   for (const RunEvent& event : watch_.evaluation(step, result.loss)) tell(event);
 }
 
+// What comes after it, an evaluation or a step, does not count it again.
 void RunRecorder::commit(const engine::CommitReport& report) {
+  last_ += std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(report.seconds));
   const uint64_t written = facts_.ranks_here * report.bytes;
   metrics_->append(
       nlohmann::ordered_json{{"step", report.step}, {"commit_seconds", report.seconds}, {"commit_bytes", written}}.dump());

@@ -25,9 +25,9 @@ std::string event_line(const RunEvent& event);
 // Not thread-safe.
 class RunWatch {
  public:
-  // gives_up: of GuessWatch.
-  explicit RunWatch(const offload::PlannedLanes& planned = {}, bool gives_up = false)
-      : drift_(planned), prediction_(planned.step_seconds), guesses_(gives_up) {}
+  // gives_up: of GuessWatch. measured: of PredictionWatch.
+  explicit RunWatch(const offload::PlannedLanes& planned = {}, bool gives_up = false, bool measured = true)
+      : drift_(planned), prediction_(planned.step_seconds, measured), guesses_(gives_up) {}
   // The steps before this start: what stands out is judged by them too. same_lanes: the lanes had the same work as now.
   void resume(const RunMetrics& earlier, bool same_lanes);
   std::vector<RunEvent> step(const engine::StepReport& report);

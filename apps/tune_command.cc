@@ -28,8 +28,8 @@ struct Options : PlanningOptions {
 // With the reason of every choice.
 void write_config(const Tuned& tuned, const std::string& file) {
   configs::Json document = configs::resolved_json(tuned.after.config);
-  for (const auto* choices : {&tuned.open, &tuned.settings})
-    for (const SettingChoice& s : *choices) document["reasons"][s.key] = s.reason;
+  // What is left as it was has the reasons that hold for it; of another config they hold no longer.
+  for (const SettingChoice& s : tuned.settings.empty() ? tuned.open : tuned.settings) document["reasons"][s.key] = s.reason;
   std::ofstream out(file, std::ios::trunc);
   out << document.dump(2) << '\n';
   if (!out.flush()) base::fail(ErrorKind::disk, "cannot write {}", file);

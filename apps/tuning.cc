@@ -82,7 +82,7 @@ std::vector<SettingChoice> changes(const RunConfig& given, const RunConfig& befo
   for (const configs::Key& key : configs::keys()) {
     const bool in_search = std::ranges::any_of(chosen, [&](const SettingChoice& s) { return s.key == key.path; });
     const configs::Json becomes = key.write(after);
-    if (in_search || key.write(before) == becomes) continue;
+    if (in_search || key.write(before) == becomes || key.write(given) == becomes) continue;
     settings.push_back({key.path, key.write(given), becomes, before_seconds, chosen.empty() ? found.seconds : chosen.front().before, found.reason});
   }
   for (const SettingChoice& s : chosen)

@@ -65,6 +65,11 @@ std::vector<LaneDrift> LaneDriftWatch::add(const ExecutorStats& step, double sec
   return drifts;
 }
 
+void LaneDriftWatch::restart() {
+  fills_pools_ = true;
+  for (History& lane : lanes_) lane.telling[static_cast<size_t>(LaneDrift::Against::plan)] = {};
+}
+
 void LaneDriftWatch::judge(Lane lane, LaneDrift::Against against, double then, double now, std::vector<LaneDrift>& drifts) {
   History& history = lanes_[static_cast<size_t>(lane)];
   Telling& telling = history.telling[static_cast<size_t>(against)];

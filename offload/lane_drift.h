@@ -42,8 +42,9 @@ class LaneDriftWatch {
   // One step. Each drift is told once, and again only some time after the lane has recovered. Against the plan none is told while the
   // steps take no longer than planned.
   std::vector<LaneDrift> add(const ExecutorStats& step, double seconds);
-  // The steps so far were those of an earlier start: the next one fills pools again.
-  void restart() { fills_pools_ = true; }
+  // The steps so far were those of an earlier start: the next one fills pools again, and what they were beside this start's plan has
+  // not been told.
+  void restart();
 
  private:
   struct Telling {

@@ -11,6 +11,7 @@
 #include "offload/store_impl.h"
 #include "offload/store_open.h"
 #include "offload/store_reshard.h"
+#include "offload/store_shares.h"
 #include "offload/store_verify.h"
 
 namespace sluice::offload {
@@ -244,7 +245,7 @@ void check_same_options(const StoreOptions& options, const Layout& layout, Ranks
   SLUICE_CHECK(layout.world() == static_cast<uint32_t>(ranks.world()), "the layout is cut for another number of ranks");
   std::string text = options.model_digest;
   for (const fs::path& path : options.paths) text += "\n" + path.string();
-  text += fmt::format("\n{}", fmt::join(options.drive_rates, " "));
+  if (!options.drive_rates.empty()) text += fmt::format("\n{}", fmt::join(shares_of(options.drive_rates), " "));
   const std::vector<uint64_t> own = {layout.digest(), options.durable == Durable::none, base::xxh3(text.data(), text.size())};
   const std::vector<Bytes> all = ranks.exchange("comparing the configs", [&] { return bytes_of(own); });
   for (size_t r = 0; r < all.size(); ++r)

@@ -49,9 +49,10 @@ std::vector<uint32_t> choose_shares(const StoreOptions& options) {
 bool wants_other_shares(const StoreOptions& options, const StoreFiles& files) {
   if (options.drive_rates.empty() || !files.in_place || options.paths.size() < 2) return false;
   const std::vector<uint32_t> wanted = shares_of(options.drive_rates);
+  const std::vector<uint32_t> stored = shares_of({files.stored.shares.begin(), files.stored.shares.end()});  // {1, 1} deals as {100, 100} does
   for (size_t d = 0; d < files.folders.size(); ++d)
     for (size_t p = 0; p < options.paths.size(); ++p)
-      if (fs::weakly_canonical(files.folders[d]).parent_path() == fs::weakly_canonical(options.paths[p]) && files.stored.shares[d] != wanted[p])
+      if (fs::weakly_canonical(files.folders[d]).parent_path() == fs::weakly_canonical(options.paths[p]) && stored[d] != wanted[p])
         return true;
   return false;
 }

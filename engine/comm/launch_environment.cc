@@ -45,7 +45,7 @@ void read_ranks(const Variables& v, LaunchEnvironment& e, const char* rank, cons
   e.world = static_cast<int>(v.number(world, 1, kMostRanks));
   e.rank = static_cast<int>(v.number(rank, 0, e.world - 1));
   e.local_rank = static_cast<int>(v.number_or(local_rank, 0, kMostRanks, e.rank));
-  e.local_world = static_cast<int>(v.number_or(local_world, 1, kMostRanks, e.world));
+  e.local_world = static_cast<int>(v.number_or(local_world, 1, e.world, e.world));
 }
 
 void read_master(const Variables& v, LaunchEnvironment& e) {

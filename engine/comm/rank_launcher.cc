@@ -149,8 +149,8 @@ class Launcher {
     patience_ = Patience(met_ && !hung() ? command_.grace : std::min(command_.grace, command_.short_grace));
   }
 
-  // What runs yet has kept the others waiting until they gave up: none of them knows of a fault, or was killed.
-  bool hung() const { return own_fault_ == 0 && !killed_; }
+  // The one that runs yet has kept the others waiting until they gave up: none of them knows of a fault, or was killed.
+  bool hung() const { return own_fault_ == 0 && !killed_ && std::ranges::count(ranks_, true, &Rank::running) == 1; }
 
   int verdict() const {
     if (own_fault_ != 0) return own_fault_;

@@ -166,6 +166,7 @@ TEST_F(FullDiskTest, TheStoreOfARunIsNotCountedTwice) {
   EXPECT_EQ(there.status, 0) << there.err;
   EXPECT_THAT(there.err, testing::Not(HasSubstr("would fit")));
   EXPECT_EQ(run(resume({"run.dir=disk/run", "steps=3"})).status, 0);
+  EXPECT_EQ(plan("disk/run", {"--set", "storage.tile=131072"}).status, 7);  // it would be rewritten beside the old one
   const ProgramResult another = plan("disk/other");
   EXPECT_EQ(another.status, 7) << another.err;
   EXPECT_THAT(another.err, HasSubstr("storage.durable = none would fit"));

@@ -44,6 +44,16 @@ TEST(GoalWatch, TheRestOfTheRunGoesAsTheLastStepsDid) {
   EXPECT_THAT(watch.forecast_text(), testing::Not(HasSubstr("step_seconds")));
 }
 
+TEST(GoalWatch, StepsAndCommitsOfBeforeCountWhatIsKnownOfThem) {
+  GoalWatch watch(all_goals(), {.steps = 100, .eval_every = 50, .commits_memory = true, .commit_every = 10});
+  watch.expect({.eval_seconds = 0, .commit_seconds = 1, .commit_bytes = 500});
+  RunMetrics before;
+  for (uint64_t step = 1; step <= 10; ++step) before.steps.push_back({step, {{"step_seconds", 1}, {"bytes.disk_write", 100}}});
+  before.commits.push_back({10, 1, 0});
+  watch.resume(before);
+  EXPECT_DOUBLE_EQ(values(watch.forecast()).at("goals.disk_written"), 100 * 100 + 10 * 500);
+}
+
 TEST(GoalWatch, AFinishedRunIsMeasured) {
   GoalWatch watch(all_goals(), {.steps = 30});
   for (int i = 1; i <= 30; ++i) watch.step(i, i <= 14 ? 10 : 50, 50);

@@ -5,7 +5,9 @@
 namespace sluice::apps {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 std::vector<std::string> feed(PredictionWatch& watch, size_t steps, double seconds) {
   std::vector<std::string> told;
@@ -23,6 +25,13 @@ TEST(PredictionWatch, SaysOnceThatThePlanIsOffInEitherDirection) {
     EXPECT_THAT(told[0], HasSubstr(planned > 1 ? "1.0 s, 60 % less than the 2.5 s that were planned" : "1.0 s, 100 % more than the 500 ms"));
     EXPECT_THAT(told[0], HasSubstr("--measure"));
   }
+}
+
+TEST(PredictionWatch, OfANamedProfileItSaysThatItIsNotOfThisMachine) {
+  PredictionWatch watch(2.5, /*measured=*/false);
+  const auto told = feed(watch, 100, 1);
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_THAT(told[0], AllOf(HasSubstr("faster than the profile that --machine names"), Not(HasSubstr("--measure"))));
 }
 
 TEST(PredictionWatch, ACloseOneASlowStartAndNoPlanAreQuiet) {

@@ -108,5 +108,12 @@ TEST(LaneDrift, TheFirstStepOfALaterStartDoesNotCount) {
   EXPECT_EQ(feed(watch, 20, step(4, 2)).size(), 1u);
 }
 
+TEST(LaneDrift, WhatAnEarlierStartWasBesideThePlanIsToldInThisOne) {
+  LaneDriftWatch watch(planned(10, 1, 5));
+  EXPECT_EQ(feed(watch, 60, step(4, 5), 11).size(), 1u);
+  watch.restart();
+  EXPECT_EQ(feed(watch, 60, step(4, 5), 11).size(), 1u);
+}
+
 }  // namespace
 }  // namespace sluice::offload

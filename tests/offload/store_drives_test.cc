@@ -110,6 +110,11 @@ TEST_F(DrivesTest, DrivesThatCannotBeMeasuredGetAsMuchEach) {
   o.measure_drives = [](const std::vector<fs::path>&) { return std::vector<double>{}; };
   make(o, layout_of(1));
   EXPECT_EQ(read_layout_file(store_dir() / "layout.json").shares, (std::vector<uint32_t>{1, 1, 1}));
+  o.drive_rates = {2e9, 2e9, 2e9};  // the same dealing, in other words
+  OpenReport report;
+  Store::open(o, layout_of(1), &report);
+  EXPECT_TRUE(report.notes.empty());
+  EXPECT_EQ(read_layout_file(store_dir() / "layout.json").shares, (std::vector<uint32_t>{1, 1, 1}));
 }
 
 TEST_F(DrivesTest, DrivesMayChangePlacesAndFoldersMayMove) {
