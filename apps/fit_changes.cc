@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "configs/json_text.h"
 #include "configs/keys.h"
 #include "configs/resolve.h"
 
@@ -21,8 +22,7 @@ constexpr const char* kMicro = "train_micro_batch_size_per_gpu";
 constexpr const char* kAccumulation = "gradient_accumulation_steps";
 
 std::string value_of(const RunConfig& config, const std::string& key) {
-  const configs::Json value = configs::find_key(key)->write(config);
-  return value.is_string() ? value.get<std::string>() : value.dump();
+  return configs::plain(configs::find_key(key)->write(config));
 }
 
 // So many micro-batches of so many rows, with the total where the config gives that too.

@@ -3,6 +3,7 @@
 #include "apps/stored_run.h"
 #include "base/hash.h"
 #include "configs/explain.h"
+#include "configs/json_text.h"
 #include "engine/state_reader.h"
 
 namespace sluice::apps {
@@ -32,7 +33,7 @@ int run_inspect(const Options& options) {
     return 0;
   }
   for (const auto& [key, value] : document.items())
-    if (key != "config") fmt::print("{:<14} {}\n", key, value.is_string() ? value.get<std::string>() : configs::show(value));
+    if (key != "config") fmt::print("{:<14} {}\n", key, configs::plain(value));
   if (options.verify) fmt::print("every extent matches its checksum\n");
   return 0;
 }

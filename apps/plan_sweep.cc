@@ -8,6 +8,7 @@
 #include "apps/plan_output.h"
 #include "base/error.h"
 #include "base/units.h"
+#include "configs/json_text.h"
 #include "configs/keys.h"
 #include "configs/layers.h"
 
@@ -23,7 +24,7 @@ namespace {
 
 // As --set takes it.
 std::string word_of(const Json& value, const std::string& text) {
-  return value.is_discarded() ? text : value.is_string() ? value.get<std::string>() : value.dump();
+  return value.is_discarded() ? text : configs::plain(value);
 }
 
 std::string trimmed(const std::string& text) {

@@ -3,13 +3,14 @@
 #include <fmt/format.h>
 
 #include "base/units.h"
+#include "configs/json_text.h"
 
 namespace sluice::apps {
 
 std::string setting_text(const std::string& key, const configs::Json& value) {
   if (key.starts_with("memory.") && value.is_number_unsigned()) return base::format_bytes(value.get<uint64_t>());
   if (key.starts_with("memory.") && value.is_string() && value != "auto") return base::format_bytes(base::parse_bytes(value.get<std::string>()));
-  return value.is_string() ? value.get<std::string>() : value.dump();
+  return configs::plain(value);
 }
 
 std::string chosen_text(const std::vector<SettingChoice>& settings) {

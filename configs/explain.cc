@@ -23,7 +23,7 @@ Json& at_path(Json& root, std::string_view path) {
 }
 
 std::string value_text(const Json& value) {
-  return value.is_null() ? "-" : value.is_string() ? value.get<std::string>() : show(value);
+  return value.is_null() ? "-" : plain(value);
 }
 
 }  // namespace

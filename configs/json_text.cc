@@ -175,4 +175,8 @@ std::string show(const Json& value) {
   return value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+std::string plain(const Json& value) {
+  return value.is_string() ? value.get<std::string>() : show(value);
+}
+
 }  // namespace sluice::configs

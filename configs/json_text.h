@@ -25,5 +25,7 @@ std::string relax_json(std::string_view text);
 
 // One line of JSON for messages; never throws on text that is not UTF-8.
 std::string show(const Json& value);
+// The same, but a text as it is, without quotes: as --set takes it.
+std::string plain(const Json& value);
 
 }  // namespace sluice::configs
