@@ -25,6 +25,7 @@ def rates(disk, h2d, d2h, compute, **more):
 CASES = {
     "disk binds": rates(400, 4000, 4000, 420, **SPREAD),
     "PCIe binds, to the device": rates(1600, 100, 4000, 450, **SPREAD),
+    "PCIe binds, from the device": rates(1600, 4000, 65, 450, **SPREAD),
     "PCIe binds, both ways": rates(1600, 100, 100, 450, **SPREAD),
     "compute binds": rates(1600, 4000, 4000, 104, **SPREAD),
     "disk and compute balanced": rates(400, 4000, 4000, 104, **SPREAD),
