@@ -7,6 +7,7 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <future>
 #include <memory>
 #include <thread>
@@ -36,7 +37,7 @@ void run_in_order(Stream& stream, std::function<void()> work) {
 
 DeviceCase cuda_case() {
   DeviceCase c{"cuda", [](const EmulatedOptions& o) {
-                 return make_cuda_device({.memory = o.memory, .poison = o.poison});
+                 return make_cuda_device({.memory = std::min<uint64_t>(o.memory, 1_GiB), .poison = o.poison});  // small GPUs have it too
                }};
   c.run_in_order = run_in_order;
   c.throttles = false;
@@ -119,6 +120,19 @@ TEST_F(CudaDeviceTest, ALaunchThatFailsLeavesNoErrorBehind) {
   fresh->synchronize();
 }
 
+TEST_F(CudaDeviceTest, AThreadThatWaitsIsOnTheDeviceOfItsEvent) {
+  const CudaUse second = can_use_cuda(1);
+  if (!second.usable) GTEST_SKIP() << "no second CUDA device: " << second.reason;
+  const auto device = make_cuda_device({.memory = 1_GiB, .index = 1});
+  const auto stream = device->create_stream("s");
+  for (const bool waits : {false, true}) {
+    const Event event = stream->record();
+    int current = -1;
+    std::thread([&] { waits ? event.synchronize() : static_cast<void>(event.reached()), cudaGetDevice(&current); }).join();
+    EXPECT_EQ(current, 1);
+  }
+}
+
 // What follows needs no GPU.
 
 TEST(CudaErrors, KindsSayWhoMustAct) {
@@ -135,6 +149,7 @@ TEST(CudaErrors, TextsNameTheCallTheErrorAndTheFix) {
   const std::string driver = cuda::explain(cudaErrorInsufficientDriver, "cudaGetDeviceCount");
   EXPECT_NE(driver.find("sluice doctor"), std::string::npos) << driver;
   EXPECT_TRUE(cuda::is_lost(cudaErrorECCUncorrectable));
+  EXPECT_TRUE(cuda::is_lost(cudaErrorMpsClientTerminated));
   EXPECT_FALSE(cuda::is_lost(cudaErrorMemoryAllocation));
   EXPECT_FALSE(cuda::is_lost(cudaErrorInvalidValue));
 }
@@ -160,9 +175,24 @@ TEST(CudaErrors, LibTorchsErrorsAreTranslated) {
     return ErrorKind::goal;
   };
   EXPECT_EQ(kind([] { TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory"); }), ErrorKind::device_memory);
+  EXPECT_EQ(kind([] { TORCH_CHECK(false, "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"); }),
+            ErrorKind::device_memory);
+  EXPECT_EQ(kind([] { TORCH_CHECK(false, "expected another shape"); }), ErrorKind::bug);
   EXPECT_EQ(kind([] { fail(ErrorKind::numerics, "ours"); }), ErrorKind::numerics);
   EXPECT_EQ(kind([] {}), ErrorKind::goal);
+  try {
+    cuda::translate_errors([] { TORCH_CHECK(false, "expected another shape\nadvice for Python"); });
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "LibTorch: expected another shape");
+  }
   EXPECT_THROW(cuda::translate_errors([] { throw std::runtime_error("another"); }), std::runtime_error);
+}
+
+TEST(CudaErrors, ChoosingADeviceThatIsNotThereThrowsNothing) {
+  if (can_use_cuda().usable) GTEST_SKIP() << "there is a device";
+  cuda::use_device(0);
+  EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
 }
 
 TEST(CudaErrors, NothingLeavesADestructor) {
