@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <exception>
+#include <utility>
 
 #include "base/error.h"
 
@@ -22,8 +23,12 @@ bool failed(ncclResult_t result) { return result != ncclSuccess && result != ncc
 }  // namespace
 
 void NcclWatch::start() {
-  thread_ = std::thread([self = shared_from_this()] {
+  int device = 0;
+  nccl::check(cudaGetDevice(&device), "cudaGetDevice");
+  thread_ = std::thread([self = shared_from_this(), device] {
     pthread_setname_np(pthread_self(), "nccl watch");
+    // A new thread is on device 0, where NCCL, which comes back to the thread's device after its work, would make a context.
+    if (cudaSetDevice(device) != cudaSuccess) cudaGetLastError();  // it is lost: that shows in the collectives
     self->loop();
     const std::lock_guard lock(self->thread_mutex_);
     self->thread_done_ = true;
@@ -73,11 +78,8 @@ void NcclWatch::add(gpu::Event before, gpu::Event after) {
 }
 
 void NcclWatch::loop() {
-  for (; !stop_; std::this_thread::sleep_for(kLook)) {
-    if (look()) continue;
-    const std::lock_guard lock(mutex_);
-    return abort();
-  }
+  for (; !stop_; std::this_thread::sleep_for(kLook))
+    if (!look()) return abort();
 }
 
 bool NcclWatch::look() try {
@@ -129,12 +131,16 @@ void NcclWatch::look_at_events() {
                      fmt::format("a collective has not ended within {:.0f} s, although the others have begun it", deadline_)});
 }
 
-// mutex_ is held: no other call of the communicator runs beside it.
+// Whoever has the mutex after this sees aborted_ and calls nothing, so the abort runs beside no other call. Not with the mutex: an abort may
+// hang, and the thread that enqueues must get its error all the same.
 void NcclWatch::abort() {
-  if (aborted_) return;
-  aborted_ = true;
-  if (comm_ != nullptr) ncclCommAbort(comm_);
-  comm_ = nullptr;
+  ncclComm_t comm = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    aborted_ = true;
+    std::swap(comm, comm_);
+  }
+  if (comm != nullptr) ncclCommAbort(comm);
 }
 
 void NcclWatch::finish(bool orderly) {
