@@ -60,12 +60,13 @@ def shortage(shape, layers, tier, disk, ram, rate, seconds):
     count = parameters(shape, layers)
     need_disk, need_ram = (2 + 12 * (1 if tier == "cpu" else 2)) * count, 16 * count if tier == "cpu" else 8 << 30
     moved = (6 + (12 if tier == "cpu" else 28 * STEPS)) * count
+    takes = moved / rate + 15e-9 * count / len(os.sched_getaffinity(0))  # to make random weights
     if disk < 1.1 * need_disk:
         return f"{1.1 * need_disk / 2**30:.0f} GiB of disk are needed, {disk / 2**30:.0f} GiB are free"
     if ram < 1.1 * need_ram:
         return f"{1.1 * need_ram / 2**30:.0f} GiB of RAM are needed, {ram / 2**30:.0f} GiB are free"
-    if moved / rate > 0.7 * seconds:
-        return f"at the disk's {rate / 1e9:.2f} GB/s it would take {moved / rate:.0f} s, and there are {seconds:.0f}"
+    if takes > 0.7 * seconds:
+        return f"at the disk's {rate / 1e9:.2f} GB/s it would take {takes:.0f} s, and there are {seconds:.0f}"
     return None
 
 

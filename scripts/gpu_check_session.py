@@ -162,9 +162,9 @@ class Session:
 
     def how(self, ended):
         if ended.late and self.left() < 1:
-            return f"out of time: {ended.name} was ended after {ended.late:.0f} s"
+            return f"out of time: {ended.name} was ended after {ended.late:.0f} s: {last_line(ended.err + ended.out)}"
         if ended.late:
-            return f"{ended.name} did not end within {ended.late:.0f} s"
+            return f"{ended.name} did not end within {ended.late:.0f} s: {last_line(ended.err + ended.out)}"
         how = f"was killed by {signal.Signals(-ended.code).name}" if ended.code < 0 else f"ended with {ended.code}"
         return f"{ended.name} {how}: {last_line(ended.err + ended.out)}"
 

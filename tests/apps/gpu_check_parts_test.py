@@ -2,6 +2,7 @@
 """What scripts/gpu-check does when its programs hang, crash, or say odd things, on a machine with a GPU: programs that pretend.
 gpu_check_parts_test.py SOURCE_DIR"""
 import contextlib
+import fnmatch
 import importlib.util
 import io
 import json
@@ -75,10 +76,9 @@ def run(programs, folder, seconds, checks):
 def gone(pid):
     for _ in range(50):
         try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
-        if "State:\tZ" in Path(f"/proc/{pid}/status").read_text():
+            if "State:\tZ" in Path(f"/proc/{pid}/status").read_text():
+                return True
+        except (FileNotFoundError, ProcessLookupError):
             return True
         time.sleep(0.02)
     return False
@@ -121,7 +121,7 @@ def a_hang_and_a_crash_cost_their_own_part_only():
 
 
 def a_run_whose_time_is_over_counts_with_the_steps_it_has_done():
-    for steps, status in ((2, "passed"), (1, "failed")):
+    for steps, status in ((2, "passed"), (1, "skipped"), (0, "failed")):
         with tempfile.TemporaryDirectory() as folder:
             programs = Programs(folder)
             programs.write_sluice(steps, "sleep 60 & wait")
@@ -169,6 +169,7 @@ def what_was_found_stays_when_it_is_ended():
 
 def layers_are_as_many_as_fit():
     plenty = 1 << 50
+    os.sched_getaffinity = lambda _: range(64)
     expect(models.shortage("7B", 32, "nvme", plenty, plenty, 1e12, 60) is None, "7B does not fit in plenty")
     expect("disk" in models.shortage("7B", 32, "nvme", 100 << 30, plenty, 1e12, 60), "disk")
     expect("RAM" in models.shortage("7B", 32, "cpu", plenty, 64 << 30, 1e12, 60), "RAM")
@@ -178,6 +179,24 @@ def layers_are_as_many_as_fit():
         expect(models.disk_rate(folder, 1 << 23) > 0 and not os.listdir(folder), "disk_rate")
         models.disk_rate = lambda _: 1e12
         expect(1 <= models.layers_that_fit("1B", "nvme", folder, 60, gpu_check.Skip) <= 16, "layers that fit")
+
+
+def every_test_that_needs_a_gpu_is_run():
+    ran = []
+    run_tests, gpu_check.google_test = gpu_check.google_test, lambda session, program, filters: ran.append((program, filters.split(":")))
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            run(Programs(folder), folder, 0.5, gpu_check.all_checks)
+    finally:
+        gpu_check.google_test = run_tests
+    filters = [f for program, names in ran if program == "engine_gpu_test" for f in names]
+    text = "".join((source / f"tests/engine/{name}").read_text() for name in ("gpu_math_test.cc", "gpu_training_test.cc"))
+    tests = [".".join(found) for found in re.findall(r"^TEST_F\((\w+), (\w+)\)", text, re.M)]
+    left = [t for t in tests if not any(fnmatch.fnmatch(t, f) for f in filters)]
+    expect(len(tests) >= 11 and not left, f"of {len(tests)} tests these are not run: {left}")
+    for f in filters:
+        expect(any(fnmatch.fnmatch(t, f) for t in tests), f"there is no test {f}")
+    expect({("cuda_device_test", "*"), ("comm_gpu_test", "*")} <= {(p, f) for p, names in ran for f in names}, ran)
 
 
 def a_bundle_has_the_models_of_the_tests():
@@ -190,7 +209,7 @@ def a_bundle_has_the_models_of_the_tests():
 signal.alarm(100)
 for test in (a_hang_and_a_crash_cost_their_own_part_only, a_run_whose_time_is_over_counts_with_the_steps_it_has_done,
              what_there_is_no_room_for_is_skipped, without_time_everything_is_skipped_and_said, what_was_found_stays_when_it_is_ended,
-             layers_are_as_many_as_fit, a_bundle_has_the_models_of_the_tests):
+             layers_are_as_many_as_fit, every_test_that_needs_a_gpu_is_run, a_bundle_has_the_models_of_the_tests):
     test()
 print("\n".join(map(str, problems)) or "gpu-check: every part for itself")
 sys.exit(1 if problems else 0)
