@@ -17,6 +17,7 @@
 #include "device_suite.h"
 #include "gpu/cuda_check.h"
 #include "gpu/cuda_device.h"
+#include "gpu/cuda_report.h"
 
 namespace sluice::gpu {
 namespace {
@@ -78,6 +79,13 @@ TEST_F(CudaDeviceTest, TemporariesAreLimitedToWhatTheArenasLeave) {
   EXPECT_GE(stats.temporaries_peak, 300_MiB);
   EXPECT_GE(stats.held_peak, stats.temporaries_peak);
   EXPECT_LE(stats.held_peak, 1_GiB - 600_MiB);
+}
+
+TEST_F(CudaDeviceTest, WhatIsFreeIsWhatADeviceTakesNineTenthsOf) {
+  const uint64_t free = free_cuda_memory();
+  const auto device = make_cuda_device({});
+  EXPECT_GT(free, device->budget().limit());
+  EXPECT_LT(0.8 * static_cast<double>(free), static_cast<double>(device->budget().limit()));
 }
 
 TEST_F(CudaDeviceTest, MoreMemoryThanIsFreeIsRefused) {
@@ -203,6 +211,7 @@ TEST(CudaErrors, NothingLeavesADestructor) {
 TEST(CudaErrors, WithoutADeviceItSaysWhy) {
   const CudaUse use = can_use_cuda();
   if (use.usable) GTEST_SKIP() << "there is a device: " << use.reason;
+  EXPECT_EQ(free_cuda_memory(), 0u);
   try {
     (void)make_cuda_device({});
     FAIL();
