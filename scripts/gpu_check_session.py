@@ -121,6 +121,8 @@ class Session:
         self.place, self.out = place, out
         self.deadline = self.until = time.monotonic() + seconds  # until: of the check at work
         self.checks, self.raw = [], {}
+        self.cache = tempfile.TemporaryDirectory(prefix="gpu-check-")  # of machine profiles: this machine is measured anew
+        place.environment["XDG_CACHE_HOME"] = self.cache.name
         self.no_gpu = None  # why
         self.at_work = None  # name of a check
 
