@@ -15,7 +15,9 @@ using base::ErrorKind;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kLook{20};       // between looks at the communicator
-constexpr milliseconds kPoll{1};        // while the host waits for it
+constexpr int kEager = 1000;            // looks without a pause, while the host waits for it: a group is on its stream in a fraction of a
+                                        // millisecond, and until then the thread issues nothing else
+constexpr milliseconds kPoll{1};        // between those that follow
 constexpr std::chrono::seconds kHang{10};  // that an abort, or an orderly end, may take
 
 bool failed(ncclResult_t result) { return result != ncclSuccess && result != ncclInProgress; }
@@ -47,10 +49,14 @@ ncclResult_t NcclWatch::state(const char* call) {
 
 void NcclWatch::settle(const char* call) {
   Patience patience(deadline_);
-  for (;;) {
+  for (int looks = 1;; ++looks) {
     {
       const std::lock_guard lock(mutex_);
       if (state(call) == ncclSuccess) return;
+    }
+    if (looks < kEager) {
+      std::this_thread::yield();
+      continue;
     }
     if (patience.over())
       control_->throw_failure({control_->rank(), ErrorKind::peer,
