@@ -3,6 +3,9 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/util/Exception.h>
 
+#include <cstdlib>
+#include <string_view>
+
 namespace sluice::gpu::cuda {
 
 using base::ErrorKind;
@@ -87,6 +90,17 @@ void quietly(const std::function<void()>& work) noexcept {
   } catch (...) {
     (void)cudaGetLastError();
   }
+}
+
+void check_environment(bool deterministic) {
+  if (std::getenv("PYTORCH_NO_CUDA_MEMORY_CACHING") != nullptr)
+    base::fail(ErrorKind::config, "PYTORCH_NO_CUDA_MEMORY_CACHING is set: every tensor would wait for the whole GPU, and none would be counted. Unset it");
+  const char* workspace = std::getenv("CUBLAS_WORKSPACE_CONFIG");
+  if (!deterministic || workspace == nullptr || std::string_view(workspace) == ":4096:8" || std::string_view(workspace) == ":16:8") return;
+  base::fail(ErrorKind::config,
+             "CUBLAS_WORKSPACE_CONFIG is \"{}\", with which matrix products may give other bits each time. Unset it, make it :4096:8 or :16:8, or "
+             "set run.deterministic to false",
+             workspace);
 }
 
 void use_device(int device) noexcept {

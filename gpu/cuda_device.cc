@@ -135,6 +135,7 @@ std::unique_ptr<Device> make_cuda_device(const CudaOptions& options) {
   if (!use.usable)
     base::fail(ErrorKind::config, "machine.device is \"cuda\", and no CUDA device can be used: {}. See `sluice doctor`, or take \"cpu\"",
                use.reason);
+  cuda::check_environment(options.deterministic);
   set_numerics(options.deterministic);
   uint64_t free = 0, total = 0;
   cudaDeviceProp properties;

@@ -8,8 +8,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <future>
 #include <memory>
+#include <string>
 #include <thread>
 
 #include "base/error.h"
@@ -195,6 +197,32 @@ TEST(CudaErrors, LibTorchsErrorsAreTranslated) {
     EXPECT_STREQ(error.what(), "LibTorch: expected another shape");
   }
   EXPECT_THROW(cuda::translate_errors([] { throw std::runtime_error("another"); }), std::runtime_error);
+}
+
+TEST(CudaErrors, VariablesThatBreakThePlanOrTheBitsAreRefused) {
+  const auto refused = [](bool deterministic) {
+    try {
+      cuda::check_environment(deterministic);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::config);
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const char* const was = std::getenv("CUBLAS_WORKSPACE_CONFIG");
+  const std::string before = was == nullptr ? "" : was;
+  unsetenv("CUBLAS_WORKSPACE_CONFIG");
+  EXPECT_EQ(refused(true), "");
+  setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8", 1);
+  EXPECT_EQ(refused(true), "");
+  setenv("CUBLAS_WORKSPACE_CONFIG", ":0:0", 1);
+  EXPECT_EQ(refused(false), "");
+  EXPECT_NE(refused(true).find("CUBLAS_WORKSPACE_CONFIG is \":0:0\""), std::string::npos);
+  unsetenv("CUBLAS_WORKSPACE_CONFIG");
+  setenv("PYTORCH_NO_CUDA_MEMORY_CACHING", "1", 1);
+  EXPECT_NE(refused(false).find("PYTORCH_NO_CUDA_MEMORY_CACHING"), std::string::npos);
+  unsetenv("PYTORCH_NO_CUDA_MEMORY_CACHING");
+  if (was != nullptr) setenv("CUBLAS_WORKSPACE_CONFIG", before.c_str(), 1);
 }
 
 TEST(CudaErrors, ChoosingADeviceThatIsNotThereThrowsNothing) {
