@@ -272,7 +272,7 @@ int run_doctor(const DoctorOptions& options) {
   };
   append(processor_findings());
   append(memory_findings());
-  append(gpu_findings(gpu::report_cuda(true), kernel_driver()));
+  append(gpu_findings(gpu::report_cuda(), kernel_driver()));
   append(kernel_io_findings());
   bool usable = true;
   for (const std::filesystem::path& directory : options.dirs) {

@@ -186,10 +186,7 @@ void share_memory(configs::RunConfig* c, uint64_t processes) {
 std::pair<uint64_t, uint64_t> memory_to_share(const configs::RunConfig& c) {
   const uint64_t free = engine::automatic_memory();
   if (c.machine.device != configs::DeviceType::cuda) return {c.memory.gpu.value_or(free / 2), c.memory.host.value_or(free / 2)};
-  uint64_t on_gpu = 0;
-  if (!c.memory.gpu)
-    if (const gpu::CudaReport report = gpu::report_cuda(false); !report.gpus.empty()) on_gpu = report.gpus.front().free / 10 * 9;
-  return {c.memory.gpu.value_or(on_gpu), c.memory.host.value_or(free)};
+  return {c.memory.gpu ? *c.memory.gpu : gpu::free_cuda_memory() / 10 * 9, c.memory.host.value_or(free)};
 }
 
 }  // namespace

@@ -1,7 +1,10 @@
 #include "gpu/cuda_check.h"
 
-#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAFunctions.h>
 #include <c10/util/Exception.h>
+
+#include <cstdlib>
+#include <string_view>
 
 namespace sluice::gpu::cuda {
 
@@ -22,6 +25,7 @@ bool is_lost(cudaError_t error) {
     case cudaErrorInvalidPc:
     case cudaErrorContained:
     case cudaErrorTensorMemoryLeak:
+    case cudaErrorMpsClientTerminated:
     case cudaErrorExternalDevice:
     case cudaErrorUnknown:
       return true;
@@ -88,6 +92,21 @@ void quietly(const std::function<void()>& work) noexcept {
   }
 }
 
+void check_environment(bool deterministic) {
+  if (std::getenv("PYTORCH_NO_CUDA_MEMORY_CACHING") != nullptr)
+    base::fail(ErrorKind::config, "PYTORCH_NO_CUDA_MEMORY_CACHING is set: every tensor would wait for the whole GPU, and none would be counted. Unset it");
+  const char* workspace = std::getenv("CUBLAS_WORKSPACE_CONFIG");
+  if (!deterministic || workspace == nullptr || std::string_view(workspace) == ":4096:8" || std::string_view(workspace) == ":16:8") return;
+  base::fail(ErrorKind::config,
+             "CUBLAS_WORKSPACE_CONFIG is \"{}\", with which matrix products may give other bits each time. Unset it, make it :4096:8 or :16:8, or "
+             "set run.deterministic to false",
+             workspace);
+}
+
+void use_device(int device) noexcept {
+  quietly([device] { ignore(c10::cuda::SetDevice(static_cast<c10::DeviceIndex>(device))); });
+}
+
 namespace {
 
 // LibTorch's messages go on with advice for Python and a stack.
@@ -95,6 +114,9 @@ std::string first_line(const c10::Error& error) {
   const std::string text = error.what_without_backtrace();
   return text.substr(0, text.find('\n'));
 }
+
+// cuBLAS takes memory of its own, beside what the caching allocator may hold.
+bool lacks_room(const std::string& text) { return text.find("STATUS_ALLOC_FAILED") != std::string::npos; }
 
 }  // namespace
 
@@ -108,9 +130,11 @@ void translate_errors(const std::function<void()>& work) {
     (void)cudaGetLastError();
     const auto code = static_cast<cudaError_t>(error.get_error_code());
     throw base::Error(kind_of(code), explain(code, "LibTorch"));
-  } catch (const c10::CUDAError& error) {
+  } catch (const c10::Error& error) {
     (void)cudaGetLastError();
-    base::fail(ErrorKind::bug, "LibTorch: {}", first_line(error));
+    const std::string text = first_line(error);
+    if (lacks_room(text)) base::fail(ErrorKind::device_memory, "no room on the GPU beside memory.gpu: {}. Lower memory.gpu", text);
+    base::fail(ErrorKind::bug, "LibTorch: {}", text);
   }
 }
 

@@ -30,6 +30,13 @@ void ignore(cudaError_t error) noexcept;
 // The same for LibTorch's calls, which throw: on a lost device nothing can be given back, and the first error is already on its way.
 void quietly(const std::function<void()>& work) noexcept;
 
+// Error(config) for variables of the environment that LibTorch or cuBLAS would follow, against the plan or the bits.
+void check_environment(bool deterministic);
+
+// Makes the device the calling thread's current one, for good: a new thread is on device 0, where any call of it would make a
+// context, half a gigabyte of a GPU that is another rank's. A failure shows in the call that follows.
+void use_device(int device) noexcept;
+
 // Runs LibTorch or CUDA work; exceptions of LibTorch become base::Error with the state cleared, others pass.
 void translate_errors(const std::function<void()>& work);
 

@@ -3,7 +3,6 @@
 #include <ATen/Context.h>
 #include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDACachingAllocator.h>
-#include <c10/cuda/CUDAGuard.h>
 
 #include <cstdlib>
 
@@ -18,7 +17,6 @@ namespace {
 
 using base::ErrorKind;
 using base::format_bytes;
-using c10::cuda::CUDAGuard;
 namespace allocator = c10::cuda::CUDACachingAllocator;
 
 constexpr int kOldest = 8;  // major compute capability: bf16 and flash attention begin there
@@ -62,13 +60,13 @@ class CudaDevice final : public Device {
   bool host_addressable() const override { return false; }
 
   std::unique_ptr<Stream> create_stream(const std::string& name) override {
-    return std::make_unique<cuda::CudaStream>(shared_, name);
+    return made<cuda::CudaStream>(name);
   }
   std::unique_ptr<DeviceBuffer> allocate(size_t bytes, const std::string& purpose) override {
-    return std::make_unique<cuda::CudaBuffer>(shared_, bytes, purpose);
+    return made<cuda::CudaBuffer>(bytes, purpose);
   }
   std::unique_ptr<HostRegistration> register_host(std::span<std::byte> range) override {
-    return std::make_unique<cuda::CudaRegistration>(shared_, range);
+    return made<cuda::CudaRegistration>(range);
   }
   base::Budget& budget() override { return *shared_->budget; }
 
@@ -81,7 +79,7 @@ class CudaDevice final : public Device {
     stats.temporaries_peak = static_cast<uint64_t>(tensors.allocated_bytes[kAggregate].peak);
     stats.held_peak = static_cast<uint64_t>(tensors.reserved_bytes[kAggregate].peak);
     size_t free = 0, total = 0;
-    const CUDAGuard guard(index_of());
+    cuda::use_device(shared_->options.index);
     cuda::check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
     const uint64_t ours = stats.arenas + static_cast<uint64_t>(tensors.reserved_bytes[kAggregate].current), used = total - free;
     stats.runtime = used > ours ? used - ours : 0;
@@ -96,12 +94,18 @@ class CudaDevice final : public Device {
 
   void poison(std::byte* data, size_t bytes) override {
     if (!shared_->options.poison) return;
-    const CUDAGuard guard(index_of());
+    cuda::use_device(shared_->options.index);
     cuda::check(cudaMemset(data, 0xff, bytes), "cudaMemset");
     cuda::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   }
 
  private:
+  template <class T, class... Arguments>
+  std::unique_ptr<T> made(const Arguments&... arguments) const {
+    std::unique_ptr<T> object;
+    cuda::translate_errors([&] { object = std::make_unique<T>(shared_, arguments...); });
+    return object;
+  }
   c10::DeviceIndex index_of() const { return static_cast<c10::DeviceIndex>(shared_->options.index); }
 
   const std::shared_ptr<cuda::Shared> shared_;
@@ -131,12 +135,13 @@ std::unique_ptr<Device> make_cuda_device(const CudaOptions& options) {
   if (!use.usable)
     base::fail(ErrorKind::config, "machine.device is \"cuda\", and no CUDA device can be used: {}. See `sluice doctor`, or take \"cpu\"",
                use.reason);
+  cuda::check_environment(options.deterministic);
   set_numerics(options.deterministic);
   uint64_t free = 0, total = 0;
   cudaDeviceProp properties;
   cuda::translate_errors([&] {
     at::globalContext().lazyInitDevice(at::kCUDA);
-    const CUDAGuard guard(static_cast<c10::DeviceIndex>(options.index));
+    cuda::use_device(options.index);
     cuda::check(cuda::load_kernels(), "cudaFuncGetAttributes");
     cuda::check(cudaGetDeviceProperties(&properties, options.index), "cudaGetDeviceProperties");
     size_t free_bytes = 0, total_bytes = 0;

@@ -1,12 +1,11 @@
 #include "gpu/cuda_event.h"
 
-#include <c10/cuda/CUDAGuard.h>
-
 #include "gpu/cuda_check.h"
 
 namespace sluice::gpu::cuda {
 
 EventPool::~EventPool() {
+  use_device(device_);
   for (const cudaEvent_t event : free_) ignore(cudaEventDestroy(event));
 }
 
@@ -19,8 +18,7 @@ cudaEvent_t EventPool::take() {
       return event;
     }
   }
-  // An event belongs to the device that is current when it is made.
-  const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(device_));
+  use_device(device_);  // whose the event will be
   cudaEvent_t event = nullptr;
   check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync), "cudaEventCreateWithFlags");
   return event;
@@ -37,14 +35,23 @@ CudaEvent::~CudaEvent() {
 
 bool CudaEvent::reached() const {
   if (event_ == nullptr) return true;
+  use_device(pool_->device());
   const cudaError_t status = cudaEventQuery(event_);
   ignore(status);  // cudaErrorNotReady is kept as the thread's last error too
   return status != cudaErrorNotReady;
 }
 
 void CudaEvent::synchronize() const {
-  if (failure_) std::rethrow_exception(failure_);
-  if (event_ != nullptr) check(cudaEventSynchronize(event_), "cudaEventSynchronize");
+  cudaError_t status = cudaSuccess;
+  if (event_ != nullptr) {
+    use_device(pool_->device());
+    status = cudaEventSynchronize(event_);
+  }
+  if (failure_) {
+    ignore(status);
+    std::rethrow_exception(failure_);
+  }
+  check(status, "cudaEventSynchronize");
 }
 
 }  // namespace sluice::gpu::cuda

@@ -18,6 +18,7 @@ class EventPool {
  public:
   explicit EventPool(int device) : device_(device) {}
   ~EventPool();
+  int device() const { return device_; }
   cudaEvent_t take();
   void give_back(cudaEvent_t event) noexcept;
 
@@ -27,22 +28,24 @@ class EventPool {
   std::vector<cudaEvent_t> free_;
 };
 
-// A recorded point, or the failure that the stream had before it. Thread-safe.
+// A recorded point, and the failure that the stream had before it, if any. Thread-safe.
 class CudaEvent final : public Event::State {
  public:
-  CudaEvent(std::shared_ptr<EventPool> pool, cudaEvent_t event) : pool_(std::move(pool)), event_(event) {}
-  explicit CudaEvent(std::exception_ptr failure) : failure_(std::move(failure)) {}
+  // event: of the pool; null when it could not be recorded, which is a failure. With a failure, what the stream has done before it may
+  // still be at work.
+  CudaEvent(std::shared_ptr<EventPool> pool, cudaEvent_t event, std::exception_ptr failure)
+      : pool_(std::move(pool)), event_(event), failure_(std::move(failure)) {}
   ~CudaEvent() override;
 
   bool reached() const override;      // a lost device counts as reached; synchronize says what happened
   void synchronize() const override;
 
-  cudaEvent_t event() const { return event_; }  // null with a failure
+  cudaEvent_t event() const { return event_; }
   const std::exception_ptr& failure() const { return failure_; }
 
  private:
   const std::shared_ptr<EventPool> pool_;
-  const cudaEvent_t event_ = nullptr;
+  const cudaEvent_t event_;
   const std::exception_ptr failure_;
 };
 

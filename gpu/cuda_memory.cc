@@ -1,7 +1,6 @@
 #include "gpu/cuda_memory.h"
 
 #include <c10/cuda/CUDACachingAllocator.h>
-#include <c10/cuda/CUDAGuard.h>
 
 #include <algorithm>
 
@@ -33,7 +32,7 @@ void Shared::limit_temporaries() {
 
 CudaBuffer::CudaBuffer(std::shared_ptr<Shared> shared, size_t bytes, const std::string& purpose)
     : shared_(std::move(shared)), charge_(shared_->budget->reserve(purpose, bytes)) {
-  const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(shared_->options.index));
+  use_device(shared_->options.index);
   void* data = nullptr;
   // The caching allocator may sit on freed blocks that this needs.
   cudaError_t error = cudaMalloc(&data, std::max<size_t>(bytes, 1));
@@ -55,23 +54,23 @@ CudaBuffer::CudaBuffer(std::shared_ptr<Shared> shared, size_t bytes, const std::
 }
 
 CudaBuffer::~CudaBuffer() {
-  quietly([this] {
-    const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(shared_->options.index));
-    ignore(cudaFree(data_));
-  });
+  use_device(shared_->options.index);
+  ignore(cudaDeviceSynchronize());  // cudaFree may wait, and need not
+  ignore(cudaFree(data_));
   shared_->arenas -= size_;
   charge_.release();
   quietly([this] { shared_->limit_temporaries(); });
 }
 
 CudaRegistration::CudaRegistration(std::shared_ptr<Shared> shared, std::span<std::byte> range) : shared_(std::move(shared)) {
-  const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(shared_->options.index));
+  use_device(shared_->options.index);
   for (size_t done = 0; done < range.size(); done += kPiece) {
     const std::span<std::byte> piece = range.subspan(done, std::min(kPiece, range.size() - done));
     const cudaError_t error = cudaHostRegister(piece.data(), piece.size(), cudaHostRegisterDefault);
     if (error != cudaSuccess) {
       ignore(error);
       release();
+      if (is_lost(error)) check(error, "cudaHostRegister");
       fail(error == cudaErrorHostMemoryAlreadyRegistered ? ErrorKind::bug : ErrorKind::host_memory,
            "cudaHostRegister: {} of host memory could not be page-locked for the GPU, after {} were ({}). Lower memory.host or "
            "execution.pools, or raise the container's memory limit",
@@ -83,10 +82,8 @@ CudaRegistration::CudaRegistration(std::shared_ptr<Shared> shared, std::span<std
 }
 
 CudaRegistration::~CudaRegistration() {
-  quietly([this] {
-    const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(shared_->options.index));
-    ignore(cudaDeviceSynchronize());
-  });
+  use_device(shared_->options.index);
+  ignore(cudaDeviceSynchronize());
   release();
 }
 

@@ -28,7 +28,7 @@ struct Shared {
   std::mutex mutex_;  // one limit_temporaries at a time
 };
 
-// One cudaMalloc. cudaFree waits for the whole device, so buffers live for a run, not for a step.
+// One cudaMalloc. The destructor waits for the device, so that no work is left that uses the memory: buffers live for a run, not for a step.
 class CudaBuffer final : public DeviceBuffer {
  public:
   CudaBuffer(std::shared_ptr<Shared> shared, size_t bytes, const std::string& purpose);

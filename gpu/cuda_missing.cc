@@ -17,7 +17,9 @@ std::unique_ptr<Device> make_cuda_device(const CudaOptions&) {
   base::fail(base::ErrorKind::config, "machine.device is \"cuda\", but {}; or take machine.device \"cpu\"", kHow);
 }
 
-CudaReport report_cuda(bool) { return {.built = false, .error = kHow}; }
+uint64_t free_cuda_memory(int) { return 0; }
+
+CudaReport report_cuda() { return {.built = false, .error = kHow}; }
 
 TraceRange::TraceRange(const std::string&) {}
 TraceRange::~TraceRange() = default;

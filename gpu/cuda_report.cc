@@ -8,6 +8,7 @@
 #include "base/arena.h"
 #include "base/units.h"
 #include "gpu/cuda_check.h"
+#include "gpu/cuda_device.h"
 
 namespace sluice::gpu {
 namespace {
@@ -116,7 +117,7 @@ class CopyTest {
   OwnedEvent in_begin_, in_end_, out_begin_, out_end_;
 };
 
-GpuReport report_gpu(int index, int count, bool copy) {
+GpuReport report_gpu(int index, int count) {
   GpuReport gpu{.index = index};
   cudaDeviceProp properties;
   check(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
@@ -136,10 +137,8 @@ GpuReport report_gpu(int index, int count, bool copy) {
   check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
   gpu.free = free;
   gpu.total = total;
-  if (copy) {
-    gpu.huge_pages = measure_copies(index, 256_MiB, 256_MiB, false);
-    gpu.cuda_memory = measure_copies(index, 256_MiB, 256_MiB, true);
-  }
+  gpu.huge_pages = measure_copies(index, 256_MiB, 256_MiB, false);
+  gpu.cuda_memory = measure_copies(index, 256_MiB, 256_MiB, true);
   gpu.link = read_pci_link(gpu.bus_id);
   return gpu;
 }
@@ -151,7 +150,15 @@ CopyRates measure_copies(int index, uint64_t bytes, uint64_t chunk, bool own_mem
   return CopyTest(bytes, chunk, own_memory).run();
 }
 
-CudaReport report_cuda(bool copy) {
+uint64_t free_cuda_memory(int index) {
+  if (!can_use_cuda(index).usable) return 0;
+  size_t free = 0, total = 0;
+  check(cudaSetDevice(index), "cudaSetDevice");
+  check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return free;
+}
+
+CudaReport report_cuda() {
   CudaReport report{.built = true};
   ignore(cudaDriverGetVersion(&report.driver));
   ignore(cudaRuntimeGetVersion(&report.runtime));
@@ -164,7 +171,7 @@ CudaReport report_cuda(bool copy) {
   }
   for (int index = 0; index < count; ++index) {
     try {
-      report.gpus.push_back(report_gpu(index, count, copy));
+      report.gpus.push_back(report_gpu(index, count));
     } catch (const base::Error& failure) {
       report.gpus.push_back({.index = index, .error = failure.what()});
     }

@@ -33,8 +33,11 @@ struct CudaReport {
   std::vector<GpuReport> gpus;
 };
 
-// copy: also measure, about a second for each GPU and 512 MiB of memory on both sides.
-CudaReport report_cuda(bool copy);
+// About a second for each GPU, and 512 MiB of memory on both sides. Leaves a context on each of them: for doctor, not for a run.
+CudaReport report_cuda();
+
+// Bytes that are free on one GPU; 0: it cannot be used. Touches no other.
+uint64_t free_cuda_memory(int index = 0);
 
 // Between the current device and `bytes` of a registered arena, in copies of `chunk` bytes, one way at a time and both at once.
 // Error(...) of the CUDA device.

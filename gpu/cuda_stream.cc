@@ -3,6 +3,7 @@
 #include <c10/cuda/CUDAGuard.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "gpu/cuda_check.h"
 #include "gpu/cuda_device.h"
@@ -31,7 +32,10 @@ CudaStream::CudaStream(std::shared_ptr<Shared> shared, const std::string& name)
       stream_(c10::cuda::getStreamFromPool(false, static_cast<c10::DeviceIndex>(shared_->options.index))),
       staging_(shared_, kStaging, "copies of stream " + name) {}
 
-CudaStream::~CudaStream() { ignore(cudaStreamSynchronize(stream_.stream())); }
+CudaStream::~CudaStream() {
+  use_device(shared_->options.index);
+  ignore(cudaStreamSynchronize(stream_.stream()));
+}
 
 void CudaStream::attempt(const std::function<void()>& work) noexcept {
   if (failure_) return;
@@ -111,13 +115,16 @@ void CudaStream::rank_sum(const RankSum& sum) {
 }
 
 Event CudaStream::record() {
-  std::shared_ptr<CudaEvent> point;
-  attempt([&] {
-    point = std::make_shared<CudaEvent>(shared_->events, shared_->events->take());
-    check(cudaEventRecord(point->event(), stream_.stream()), "cudaEventRecord");
-  });
-  if (failure_) point = std::make_shared<CudaEvent>(failure_);
-  return Event(std::move(point));
+  cudaEvent_t event = nullptr;
+  try {
+    event = shared_->events->take();
+    use_device(shared_->options.index);
+    check(cudaEventRecord(event, stream_.stream()), "cudaEventRecord");
+  } catch (...) {
+    if (event != nullptr) shared_->events->give_back(std::exchange(event, nullptr));
+    if (!failure_) failure_ = std::current_exception();
+  }
+  return Event(std::make_shared<CudaEvent>(shared_->events, event, failure_));
 }
 
 void CudaStream::wait(const Event& event) {
@@ -131,8 +138,13 @@ void CudaStream::wait(const Event& event) {
 }
 
 void CudaStream::synchronize() {
-  if (failure_) std::rethrow_exception(failure_);
-  check(cudaStreamSynchronize(stream_.stream()), "cudaStreamSynchronize");
+  use_device(shared_->options.index);
+  const cudaError_t status = cudaStreamSynchronize(stream_.stream());
+  if (failure_) {
+    ignore(status);
+    std::rethrow_exception(failure_);
+  }
+  check(status, "cudaStreamSynchronize");
 }
 
 }  // namespace sluice::gpu::cuda

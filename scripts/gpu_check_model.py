@@ -1,64 +1,31 @@
-"""Models and configs of gpu-check: the tests' tiny model, and empty ones in the shape of real ones."""
+"""Models and configs of gpu-check: the tests' tiny model, and random ones in the shape of real ones."""
 import json
+import mmap
 import os
 import shutil
-import struct
+import time
 from pathlib import Path
 
-# Weights are a hole in a sparse file: zeros, of which a step takes as long as of any other numbers.
+# Random weights, by `sluice init`: a GPU multiplies zeros faster, since they take less power.
 SHAPES = {
     "1B": {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8},
     "7B": {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8},
 }
 VOCAB, STEPS, SEQUENCE = 32000, 4, 1024
-MODELS = ("tied", "untied", "tied_fp32")  # of the tests
+MODELS = ("tied", "untied", "tied_fp32", "gpt2_hub")  # of the tests that gpu-check runs
 
 
-def tensors_of(shape):
-    """(name, dimensions) in the order of the file."""
+def sizes_of(shape, layers):
+    """For `sluice init --family llama`."""
+    return json.dumps({"hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "max_position_embeddings": 4096, "vocab_size": VOCAB,
+                       "tie_word_embeddings": True, **SHAPES[shape], "num_hidden_layers": layers})
+
+
+def parameters(shape, layers):
     c = SHAPES[shape]
     hidden, inner = c["hidden_size"], c["intermediate_size"]
     kv = hidden // c["num_attention_heads"] * c["num_key_value_heads"]
-    yield "model.embed_tokens.weight", [VOCAB, hidden]
-    for i in range(c["num_hidden_layers"]):
-        layer = f"model.layers.{i}."
-        for name, dimensions in (("input_layernorm", [hidden]), ("self_attn.q_proj", [hidden, hidden]), ("self_attn.k_proj", [kv, hidden]),
-                                 ("self_attn.v_proj", [kv, hidden]), ("self_attn.o_proj", [hidden, hidden]),
-                                 ("post_attention_layernorm", [hidden]), ("mlp.gate_proj", [inner, hidden]),
-                                 ("mlp.up_proj", [inner, hidden]), ("mlp.down_proj", [hidden, inner])):
-            yield layer + name + ".weight", dimensions
-    yield "model.norm.weight", [hidden]
-
-
-def parameters(shape):
-    total = 0
-    for _, dimensions in tensors_of(shape):
-        count = 1
-        for d in dimensions:
-            count *= d
-        total += count
-    return total
-
-
-def write_model(shape, folder):
-    folder.mkdir(parents=True)
-    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
-              "max_position_embeddings": 4096, "vocab_size": VOCAB, "tie_word_embeddings": True, "torch_dtype": "bfloat16",
-              "attention_bias": False, "mlp_bias": False, "bos_token_id": 1, "eos_token_id": 2, **SHAPES[shape]}
-    (folder / "config.json").write_text(json.dumps(config))
-    header, at = {}, 0
-    for name, dimensions in tensors_of(shape):
-        count = 1
-        for d in dimensions:
-            count *= d
-        header[name] = {"dtype": "BF16", "shape": dimensions, "data_offsets": [at, at + 2 * count]}
-        at += 2 * count
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open(folder / "model.safetensors", "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        file.truncate(8 + len(text) + at)
-    return folder
+    return VOCAB * hidden + layers * (2 * hidden * hidden + 2 * kv * hidden + 3 * inner * hidden + 2 * hidden) + hidden
 
 
 def available_memory():
@@ -68,15 +35,49 @@ def available_memory():
     return 0
 
 
-def check_room(shape, tier, folder, error):
-    """12 bytes of state a parameter in each slot: one slot for state in RAM, two on disk. RAM holds it beside, or the pools."""
-    count = parameters(shape)
-    disk, ram = 12 * count * (1 if tier == "cpu" else 2), 16 * count if tier == "cpu" else 8 << 30
-    has_disk, has_ram = shutil.disk_usage(folder).free, available_memory()
-    if has_disk < 1.1 * disk:
-        raise error(f"{disk / 2**30:.0f} GiB of disk are needed, {has_disk / 2**30:.0f} GiB are free in {os.path.dirname(folder)}")
-    if has_ram < 1.1 * ram:
-        raise error(f"{ram / 2**30:.0f} GiB of RAM are needed, {has_ram / 2**30:.0f} GiB are free")
+def disk_rate(folder, size=1 << 30, most=5):
+    """Bytes per second that are written to a new file, past the page cache where the file system lets one."""
+    file, piece = Path(folder) / "rate", mmap.mmap(-1, 8 << 20)
+    flags = os.O_CREAT | os.O_WRONLY
+    try:
+        descriptor = os.open(file, flags | os.O_DIRECT)
+    except OSError:
+        descriptor = os.open(file, flags)
+    try:
+        begin, written = time.monotonic(), 0
+        while written < size and time.monotonic() - begin < most:
+            written += os.write(descriptor, piece)
+        os.fsync(descriptor)
+        return written / (time.monotonic() - begin)
+    finally:
+        os.close(descriptor)
+        os.unlink(file)
+
+
+def shortage(shape, layers, tier, disk, ram, rate, seconds):
+    """What is too little for so many layers, or None. 2 bytes a parameter of model; 12 of state in each slot: one slot for state in RAM, two on
+    disk. In RAM it has a copy of that, or the pools. State in RAM is written when the run ends, state on disk is read and written every step."""
+    count = parameters(shape, layers)
+    need_disk, need_ram = (2 + 12 * (1 if tier == "cpu" else 2)) * count, 16 * count if tier == "cpu" else 8 << 30
+    moved = (6 + (12 if tier == "cpu" else 28 * STEPS)) * count
+    takes = moved / rate + 15e-9 * count / len(os.sched_getaffinity(0))  # to make random weights
+    if disk < 1.1 * need_disk:
+        return f"{1.1 * need_disk / 2**30:.0f} GiB of disk are needed, {disk / 2**30:.0f} GiB are free"
+    if ram < 1.1 * need_ram:
+        return f"{1.1 * need_ram / 2**30:.0f} GiB of RAM are needed, {ram / 2**30:.0f} GiB are free"
+    if takes > 0.7 * seconds:
+        return f"at the disk's {rate / 1e9:.2f} GB/s it would take {takes:.0f} s, and there are {seconds:.0f}"
+    return None
+
+
+def layers_that_fit(shape, tier, folder, seconds, error):
+    """All of them, or so many as disk, RAM and the time let be."""
+    disk, ram, rate = shutil.disk_usage(folder).free, available_memory(), disk_rate(folder)
+    for layers in range(SHAPES[shape]["num_hidden_layers"], 0, -1):
+        short = shortage(shape, layers, tier, disk, ram, rate, seconds)
+        if short is None:
+            return layers
+    raise error(f"one layer: {short}")
 
 
 def base_config(model, test_models, tier, steps, sequence, micro_batch):

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <exception>
+#include <utility>
 
 #include "base/error.h"
 
@@ -14,7 +15,9 @@ using base::ErrorKind;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kLook{20};       // between looks at the communicator
-constexpr milliseconds kPoll{1};        // while the host waits for it
+constexpr int kEager = 1000;            // looks without a pause, while the host waits for it: a group is on its stream in a fraction of a
+                                        // millisecond, and until then the thread issues nothing else
+constexpr milliseconds kPoll{1};        // between those that follow
 constexpr std::chrono::seconds kHang{10};  // that an abort, or an orderly end, may take
 
 bool failed(ncclResult_t result) { return result != ncclSuccess && result != ncclInProgress; }
@@ -22,8 +25,12 @@ bool failed(ncclResult_t result) { return result != ncclSuccess && result != ncc
 }  // namespace
 
 void NcclWatch::start() {
-  thread_ = std::thread([self = shared_from_this()] {
+  int device = 0;
+  nccl::check(cudaGetDevice(&device), "cudaGetDevice");
+  thread_ = std::thread([self = shared_from_this(), device] {
     pthread_setname_np(pthread_self(), "nccl watch");
+    // A new thread is on device 0, where NCCL, which comes back to the thread's device after its work, would make a context.
+    if (cudaSetDevice(device) != cudaSuccess) cudaGetLastError();  // it is lost: that shows in the collectives
     self->loop();
     const std::lock_guard lock(self->thread_mutex_);
     self->thread_done_ = true;
@@ -42,10 +49,14 @@ ncclResult_t NcclWatch::state(const char* call) {
 
 void NcclWatch::settle(const char* call) {
   Patience patience(deadline_);
-  for (;;) {
+  for (int looks = 1;; ++looks) {
     {
       const std::lock_guard lock(mutex_);
       if (state(call) == ncclSuccess) return;
+    }
+    if (looks < kEager) {
+      std::this_thread::yield();
+      continue;
     }
     if (patience.over())
       control_->throw_failure({control_->rank(), ErrorKind::peer,
@@ -73,11 +84,8 @@ void NcclWatch::add(gpu::Event before, gpu::Event after) {
 }
 
 void NcclWatch::loop() {
-  for (; !stop_; std::this_thread::sleep_for(kLook)) {
-    if (look()) continue;
-    const std::lock_guard lock(mutex_);
-    return abort();
-  }
+  for (; !stop_; std::this_thread::sleep_for(kLook))
+    if (!look()) return abort();
 }
 
 bool NcclWatch::look() try {
@@ -129,12 +137,16 @@ void NcclWatch::look_at_events() {
                      fmt::format("a collective has not ended within {:.0f} s, although the others have begun it", deadline_)});
 }
 
-// mutex_ is held: no other call of the communicator runs beside it.
+// Whoever has the mutex after this sees aborted_ and calls nothing, so the abort runs beside no other call. Not with the mutex: an abort may
+// hang, and the thread that enqueues must get its error all the same.
 void NcclWatch::abort() {
-  if (aborted_) return;
-  aborted_ = true;
-  if (comm_ != nullptr) ncclCommAbort(comm_);
-  comm_ = nullptr;
+  ncclComm_t comm = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    aborted_ = true;
+    std::swap(comm, comm_);
+  }
+  if (comm != nullptr) ncclCommAbort(comm);
 }
 
 void NcclWatch::finish(bool orderly) {

@@ -24,6 +24,7 @@ class NcclWatch : public std::enable_shared_from_this<NcclWatch> {
  public:
   // comm: being initialised, taken over.
   NcclWatch(Control& control, ncclComm_t comm) : control_(&control), comm_(comm), deadline_(control.deadline()) {}
+  // Begins the thread, for the caller's current device.
   void start();
 
   // Waits until the communicator is not "in progress" any more. Error(peer).
@@ -43,11 +44,11 @@ class NcclWatch : public std::enable_shared_from_this<NcclWatch> {
   void loop();
   bool look();             // false: a failure is known; mutex_ not held
   void look_at_events();
-  void abort();            // once
+  void abort();            // once; mutex_ not held
   ncclResult_t state(const char* call);  // mutex_ held. Error(peer) after an abort
 
   Control* const control_;
-  std::mutex mutex_;  // guards the three below; NCCL calls of one communicator must not overlap
+  std::mutex mutex_;  // guards the three below, and is held in NCCL calls, which must not overlap; all but the abort, after which there are none
   ncclComm_t comm_;
   bool aborted_ = false;
   std::deque<Pending> pending_;

@@ -22,8 +22,8 @@ with tempfile.TemporaryDirectory() as folder:
     expect(done.returncode == 0, f"exit {done.returncode}")
     document = json.loads((out / "gpu-check.json").read_text())
     markdown = (out / "gpu-check.md").read_text()
-    expect(document["format"] == 1 and document["raw"]["doctor"], "no findings of doctor")
-    expect(len(document["checks"]) >= 15, f"{len(document['checks'])} checks")
+    expect(document["format"] == 2 and document["complete"] and document["raw"]["doctor"], "no findings of doctor, or not complete")
+    expect(len(document["checks"]) >= 18, f"{len(document['checks'])} checks")
     for check in document["checks"]:
         expect(check["status"] in ("passed", "failed", "skipped"), f"{check['name']}: status {check['status']}")
         expect(check["summary"], f"{check['name']} says nothing: not even why it was skipped")

@@ -61,7 +61,7 @@ TEST_F(GpuMath, FusedAttentionFollowsTheCpusWholeAndPacked) {
   const AttentionShape grouped{8, 2, 64}, plain{4, 4, 32};
   Pieces many(2);
   for (int32_t i = 0; i < 512; i += 8) many[0].push_back(i), many[1].push_back(i);
-  for (const at::ScalarType type : {at::kBFloat16, at::kFloat})
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf, at::kFloat})
     for (const AttentionShape& shape : {grouped, plain})
       for (const Pieces& pieces : {Pieces{{0}, {0}}, Pieces{{0, 1, 200}, {0, 300, 301}}, many}) {
         const AttentionOutcome cpu = attend(at::kCPU, type, shape, pieces, 512), gpu = attend(kGpu, type, shape, pieces, 512);

@@ -32,6 +32,7 @@ class GpuTraining : public testing::Test {
   static void expect_same(const TinyResult& got, const TinyResult& expected) {
     EXPECT_EQ(got.losses, expected.losses);
     EXPECT_EQ(got.norms, expected.norms);
+    EXPECT_EQ(got.eval_losses, expected.eval_losses);
     EXPECT_EQ(got.digest.weights, expected.digest.weights);
     EXPECT_EQ(got.digest.state, expected.digest.state);
   }
@@ -71,22 +72,27 @@ TEST_F(GpuTraining, TwoRunsAndAResumedOneGiveTheSameBits) {
   TinyRun run = on_gpu();
   run.weights = run.state = Tier::cpu;
   run.durable = Durable::step;
+  run.eval_every = 2;
   const TinyResult first = run_tiny(run);
+  EXPECT_FALSE(first.eval_losses.empty());
   expect_same(run_tiny(run), first);
   run.stops = {1, 3};
   expect_same(run_tiny(run), first);
 }
 
-TEST_F(GpuTraining, KeptWeightsAndGraphsAndFp32GiveTheSameBits) {
-  for (const bool fp32 : {false, true}) {
+TEST_F(GpuTraining, KeptWeightsAndGraphsAndHostBoundariesGiveTheSameBitsInEveryType) {
+  for (const offload::Schema schema : {offload::Schema::bf16, offload::Schema::fp16, offload::Schema::fp32}) {
+    SCOPED_TRACE(static_cast<int>(schema));
     TinyRun run = on_gpu();
-    run.model = fp32 ? "tied_fp32" : "tied";
-    run.schema = fp32 ? offload::Schema::fp32 : offload::Schema::bf16;
+    run.model = schema == offload::Schema::fp32 ? "tied_fp32" : "tied";
+    run.schema = schema;
     const TinyResult expected = run_tiny(run);
     run.weights = Tier::cpu, run.state = Tier::cpu, run.durable = Durable::step;
     run.keep_weights = 1;
     expect_same(run_tiny(run), expected);
     run.keep_weights = 0, run.keep_graphs = 2;
+    expect_same(run_tiny(run), expected);
+    run.keep_graphs = 0, run.host_boundaries = true, run.poison = true;
     expect_same(run_tiny(run), expected);
   }
 }

@@ -7,8 +7,11 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <future>
 #include <memory>
+#include <string>
 #include <thread>
 
 #include "base/error.h"
@@ -16,6 +19,7 @@
 #include "device_suite.h"
 #include "gpu/cuda_check.h"
 #include "gpu/cuda_device.h"
+#include "gpu/cuda_report.h"
 
 namespace sluice::gpu {
 namespace {
@@ -36,7 +40,7 @@ void run_in_order(Stream& stream, std::function<void()> work) {
 
 DeviceCase cuda_case() {
   DeviceCase c{"cuda", [](const EmulatedOptions& o) {
-                 return make_cuda_device({.memory = o.memory, .poison = o.poison});
+                 return make_cuda_device({.memory = std::min<uint64_t>(o.memory, 1_GiB), .poison = o.poison});  // small GPUs have it too
                }};
   c.run_in_order = run_in_order;
   c.throttles = false;
@@ -79,6 +83,13 @@ TEST_F(CudaDeviceTest, TemporariesAreLimitedToWhatTheArenasLeave) {
   EXPECT_LE(stats.held_peak, 1_GiB - 600_MiB);
 }
 
+TEST_F(CudaDeviceTest, WhatIsFreeIsWhatADeviceTakesNineTenthsOf) {
+  const uint64_t free = free_cuda_memory();
+  const auto device = make_cuda_device({});
+  EXPECT_GT(free, device->budget().limit());
+  EXPECT_LT(0.8 * static_cast<double>(free), static_cast<double>(device->budget().limit()));
+}
+
 TEST_F(CudaDeviceTest, MoreMemoryThanIsFreeIsRefused) {
   try {
     (void)make_cuda_device({.memory = uint64_t{1} << 50});
@@ -119,6 +130,19 @@ TEST_F(CudaDeviceTest, ALaunchThatFailsLeavesNoErrorBehind) {
   fresh->synchronize();
 }
 
+TEST_F(CudaDeviceTest, AThreadThatWaitsIsOnTheDeviceOfItsEvent) {
+  const CudaUse second = can_use_cuda(1);
+  if (!second.usable) GTEST_SKIP() << "no second CUDA device: " << second.reason;
+  const auto device = make_cuda_device({.memory = 1_GiB, .index = 1});
+  const auto stream = device->create_stream("s");
+  for (const bool waits : {false, true}) {
+    const Event event = stream->record();
+    int current = -1;
+    std::thread([&] { waits ? event.synchronize() : static_cast<void>(event.reached()), cudaGetDevice(&current); }).join();
+    EXPECT_EQ(current, 1);
+  }
+}
+
 // What follows needs no GPU.
 
 TEST(CudaErrors, KindsSayWhoMustAct) {
@@ -135,6 +159,7 @@ TEST(CudaErrors, TextsNameTheCallTheErrorAndTheFix) {
   const std::string driver = cuda::explain(cudaErrorInsufficientDriver, "cudaGetDeviceCount");
   EXPECT_NE(driver.find("sluice doctor"), std::string::npos) << driver;
   EXPECT_TRUE(cuda::is_lost(cudaErrorECCUncorrectable));
+  EXPECT_TRUE(cuda::is_lost(cudaErrorMpsClientTerminated));
   EXPECT_FALSE(cuda::is_lost(cudaErrorMemoryAllocation));
   EXPECT_FALSE(cuda::is_lost(cudaErrorInvalidValue));
 }
@@ -160,12 +185,48 @@ TEST(CudaErrors, LibTorchsErrorsAreTranslated) {
     return ErrorKind::goal;
   };
   EXPECT_EQ(kind([] { TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory"); }), ErrorKind::device_memory);
+  EXPECT_EQ(kind([] { TORCH_CHECK(false, "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"); }),
+            ErrorKind::device_memory);
+  EXPECT_EQ(kind([] { TORCH_CHECK(false, "expected another shape"); }), ErrorKind::bug);
   EXPECT_EQ(kind([] { fail(ErrorKind::numerics, "ours"); }), ErrorKind::numerics);
   EXPECT_EQ(kind([] {}), ErrorKind::goal);
+  try {
+    cuda::translate_errors([] { TORCH_CHECK(false, "expected another shape\nadvice for Python"); });
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "LibTorch: expected another shape");
+  }
   EXPECT_THROW(cuda::translate_errors([] { throw std::runtime_error("another"); }), std::runtime_error);
 }
 
+TEST(CudaErrors, VariablesThatBreakThePlanOrTheBitsAreRefused) {
+  const auto refused = [](bool deterministic) {
+    try {
+      cuda::check_environment(deterministic);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::config);
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const char* const was = std::getenv("CUBLAS_WORKSPACE_CONFIG");
+  const std::string before = was == nullptr ? "" : was;
+  unsetenv("CUBLAS_WORKSPACE_CONFIG");
+  EXPECT_EQ(refused(true), "");
+  setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8", 1);
+  EXPECT_EQ(refused(true), "");
+  setenv("CUBLAS_WORKSPACE_CONFIG", ":0:0", 1);
+  EXPECT_EQ(refused(false), "");
+  EXPECT_NE(refused(true).find("CUBLAS_WORKSPACE_CONFIG is \":0:0\""), std::string::npos);
+  unsetenv("CUBLAS_WORKSPACE_CONFIG");
+  setenv("PYTORCH_NO_CUDA_MEMORY_CACHING", "1", 1);
+  EXPECT_NE(refused(false).find("PYTORCH_NO_CUDA_MEMORY_CACHING"), std::string::npos);
+  unsetenv("PYTORCH_NO_CUDA_MEMORY_CACHING");
+  if (was != nullptr) setenv("CUBLAS_WORKSPACE_CONFIG", before.c_str(), 1);
+}
+
 TEST(CudaErrors, NothingLeavesADestructor) {
+  cuda::use_device(1000);  // LibTorch throws
   cuda::quietly([] { TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory"); });
   cuda::quietly([] { fail(ErrorKind::bug, "ours"); });
 }
@@ -173,6 +234,7 @@ TEST(CudaErrors, NothingLeavesADestructor) {
 TEST(CudaErrors, WithoutADeviceItSaysWhy) {
   const CudaUse use = can_use_cuda();
   if (use.usable) GTEST_SKIP() << "there is a device: " << use.reason;
+  EXPECT_EQ(free_cuda_memory(), 0u);
   try {
     (void)make_cuda_device({});
     FAIL();

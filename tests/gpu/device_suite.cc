@@ -175,6 +175,20 @@ TEST_P(DeviceSuite, TheFirstFailureSticksAndSpreadsThroughEvents) {
   EXPECT_FALSE(ran);
 }
 
+// What ran before the failure may still use memory that goes when it is known.
+TEST_P(DeviceSuite, AFailedStreamIsWaitedForAllTheSame) {
+  const auto device = make();
+  for (const bool by_event : {false, true}) {
+    const auto stream = device->create_stream("s");
+    std::atomic<bool> ran = false;
+    in_order(*stream, [&] { std::this_thread::sleep_for(20ms), ran = true; });
+    stream->enqueue(fail_work);
+    const Event after = stream->record();
+    EXPECT_EQ(kind_of([&] { by_event ? after.synchronize() : stream->synchronize(); }), ErrorKind::numerics);
+    EXPECT_TRUE(ran) << (by_event ? "an event" : "the stream");
+  }
+}
+
 TEST_P(DeviceSuite, DestroyingAStreamFinishesItsWork) {
   const auto device = make();
   std::atomic<int> ran = 0;
