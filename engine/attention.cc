@@ -1,19 +1,14 @@
 #include "engine/attention.h"
 
-#include <ATen/core/grad_mode.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/ops/addmm.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/mm.h>
-#include <torch/csrc/autograd/custom_function.h>
 
-#include <atomic>
 #include <cmath>
 
-#include "engine/attention_tiles.h"
-#include "engine/cpu_dispatch.h"
+#include "engine/attention_bf16.h"
 
 namespace sluice::engine {
 namespace {
@@ -22,40 +17,6 @@ using gpu::cpu::AttentionTile;
 using gpu::cpu::Element;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-constexpr int64_t kTile = 64;
-constexpr int64_t kFewHeads =
-    32;  // below this many (row, head) pairs each is split in two, to balance the threads
-
-// What forward and backward of one call share.
-struct Plan : torch::CustomClassHolder {
-  AttentionShape shape;
-  int64_t batch = 0, tokens = 0, parts = 1, longest = 0;  // longest: keys of a tile
-  float scale = 1;
-  gpu::cpu::Dropout dropout;
-  std::vector<std::vector<WorkPart>> rows;
-};
-
-struct Item {
-  int64_t row, head, part;
-};
-
-// A strided matrix of the compute type inside a [B, T, n * head_dim] tensor, which may be a part of a wider one: one head of
-// one row.
-struct HeadView {
-  Element type;
-  std::byte* data;
-  int64_t stride;  // elements between tokens
-  int64_t element;
-  void* at(int64_t token) const { return data + token * stride * element; }
-};
-
-HeadView head_view(const at::Tensor& t, const Plan& plan, int64_t row, int64_t head) {
-  const int64_t stride = t.stride(1), element = t.element_size();
-  auto* base = static_cast<std::byte*>(const_cast<void*>(t.const_data_ptr()));
-  return {element_type(t), base + (row * plan.tokens * stride + head * plan.shape.head_dim) * element, stride,
-          element};
-}
 
 void load(const HeadView& from, int64_t first, int64_t rows, int64_t cols, float scale, float* to) {
   gpu::cpu::load_rows(from.type, from.at(first), from.stride, to, rows, cols, scale);
@@ -70,31 +31,8 @@ at::Tensor matrix(float* data, int64_t rows, int64_t cols) {
   return at::from_blob(data, {rows, cols}, at::TensorOptions().dtype(at::kFloat));
 }
 
-// Calls body(item, scratch) for every item; threads take the next one when they are done. Every item writes
-// only memory of its own, so the order does not matter. Scratch is one allocation of the calling thread, so
-// that it is charged to its device.
-template <class Body>
-void for_each_item(const Plan& plan, int64_t scratch_floats, const at::TensorOptions& like,
-                   const Body& body) {
-  const int64_t items = plan.batch * plan.shape.heads * plan.parts;
-  const int64_t threads = std::min<int64_t>(items, at::get_num_threads());
-  const at::Tensor scratch = at::empty({threads, scratch_floats}, like.dtype(at::kFloat));
-  std::atomic<int64_t> next{0};
-  at::parallel_for(0, threads, 1, [&](int64_t begin, int64_t end) {
-    const at::NoGradGuard no_grad;
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    for (int64_t thread = begin; thread < end; ++thread) {
-      for (int64_t i = next++; i < items; i = next++) {
-        const int64_t pair = i / plan.parts;
-        body(Item{pair / plan.shape.heads, pair % plan.shape.heads, i % plan.parts},
-             scratch.data_ptr<float>() + thread * scratch_floats);
-      }
-    }
-  });
-}
-
 // scores = (q * scale) k^T for one tile.
-AttentionTile score(const QueryTile& t, const HeadView& q, const Plan& plan, float* k, float* q_tile,
+AttentionTile score(const QueryTile& t, const HeadView& q, const AttentionPlan& plan, float* k, float* q_tile,
                     float* scores) {
   load(q, t.first_query, t.rows(), plan.shape.head_dim, plan.scale, q_tile);
   at::Tensor out = matrix(scores, t.rows(), t.keys());
@@ -103,23 +41,21 @@ AttentionTile score(const QueryTile& t, const HeadView& q, const Plan& plan, flo
   return {t.rows(), t.keys(), t.keys(), t.first_query - t.first_key + 1, scores};
 }
 
-void drop(const Plan& plan, const Item& item, const QueryTile& t, const AttentionTile& tile) {
-  if (!plan.dropout.active()) return;
-  const int64_t pair = item.row * plan.shape.heads + item.head;
-  gpu::cpu::attention_dropout(tile, plan.dropout, static_cast<uint64_t>(pair * plan.tokens + t.first_query), t.first_key);
-}
-
 // log_sum_exp: fp32 [B, heads, T].
-at::Tensor forward_tiles(const Plan& plan, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+at::Tensor forward_tiles(const AttentionPlan& plan, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                          const at::Tensor& log_sum_exp) {
   const int64_t dim = plan.shape.head_dim, group = plan.shape.heads / plan.shape.kv_heads;
   at::Tensor out = at::empty(q.sizes(), q.options());
-  const int64_t scratch_floats = 2 * plan.tokens * dim + kTile * (2 * dim + plan.longest + 1);
-  for_each_item(plan, scratch_floats, q.options(), [&](const Item& item, float* scratch) {
+  if (has_bf16_attention(q.scalar_type(), dim)) {
+    forward_bf16(plan, {q, k, v}, out, log_sum_exp);
+    return out;
+  }
+  const int64_t words = attention_scratch(plan.tokens, dim, plan.longest, false).forward;
+  for_each_item(plan, words, q.options(), [&](const AttentionItem& item, float* scratch) {
     const WorkPart& part = plan.rows[static_cast<size_t>(item.row)][static_cast<size_t>(item.part)];
     float *keys = scratch, *values = keys + plan.tokens * dim, *q_tile = values + plan.tokens * dim;
-    float *out_tile = q_tile + kTile * dim, *inverse_sum = out_tile + kTile * dim,
-          *scores = inverse_sum + kTile;
+    float *out_tile = q_tile + kAttentionQueries * dim, *inverse_sum = out_tile + kAttentionQueries * dim,
+          *scores = inverse_sum + kAttentionQueries;
     float* lse = log_sum_exp.data_ptr<float>() + (item.row * plan.shape.heads + item.head) * plan.tokens;
     const HeadView q_head = head_view(q, plan, item.row, item.head),
                    out_head = head_view(out, plan, item.row, item.head);
@@ -146,24 +82,24 @@ struct Grads {
 
 // Gradients of keys and values of one (row, head, part), fp32 [2][T][head_dim]; only the part's keys are
 // written.
-at::Tensor partial_grads(const Plan& plan, const at::TensorOptions& like) {
+at::Tensor partial_grads(const AttentionPlan& plan, const at::TensorOptions& like) {
   return at::empty({plan.batch, plan.shape.heads, plan.parts, 2, plan.tokens, plan.shape.head_dim},
                    like.dtype(at::kFloat));
 }
 
-void backward_tiles(const Plan& plan, const variable_list& saved, const at::Tensor& grad_out,
+void backward_tiles(const AttentionPlan& plan, const variable_list& saved, const at::Tensor& grad_out,
                     const at::Tensor& grad_q, const at::Tensor& partial) {
   const int64_t dim = plan.shape.head_dim, group = plan.shape.heads / plan.shape.kv_heads,
                 block = plan.tokens * dim;
-  const int64_t scratch_floats = 2 * block + kTile * (3 * dim + 2 * plan.longest);
-  for_each_item(plan, scratch_floats, grad_q.options(), [&](const Item& item, float* scratch) {
+  if (has_bf16_attention(grad_q.scalar_type(), dim)) return backward_bf16(plan, {saved[0], saved[1], saved[2]}, saved[3], grad_out, grad_q, partial);
+  const int64_t words = attention_scratch(plan.tokens, dim, plan.longest, false).backward;
+  for_each_item(plan, words, grad_q.options(), [&](const AttentionItem& item, float* scratch) {
     const WorkPart& part = plan.rows[static_cast<size_t>(item.row)][static_cast<size_t>(item.part)];
-    float *keys = scratch, *values = keys + block, *q_tile = values + block, *do_tile = q_tile + kTile * dim;
-    float *dq_tile = do_tile + kTile * dim, *p = dq_tile + kTile * dim, *ds = p + kTile * plan.longest;
+    float *keys = scratch, *values = keys + block, *q_tile = values + block, *do_tile = q_tile + kAttentionQueries * dim;
+    float *dq_tile = do_tile + kAttentionQueries * dim, *p = dq_tile + kAttentionQueries * dim, *ds = p + kAttentionQueries * plan.longest;
     const int64_t pair = item.row * plan.shape.heads + item.head;
     float *dk = partial.data_ptr<float>() + (pair * plan.parts + item.part) * 2 * block, *dv = dk + block;
-    std::fill_n(dk + part.first_key * dim, (part.end - part.first_key) * dim, 0.0f);
-    std::fill_n(dv + part.first_key * dim, (part.end - part.first_key) * dim, 0.0f);
+    clear_partial(plan, part, dk);
     const float* lse = saved[3].const_data_ptr<float>() + pair * plan.tokens;
     const HeadView q_head = head_view(saved[0], plan, item.row, item.head);
     const HeadView do_head = head_view(grad_out, plan, item.row, item.head),
@@ -194,7 +130,7 @@ void backward_tiles(const Plan& plan, const variable_list& saved, const at::Tens
 }
 
 // Sums the query heads of each group and their parts in fixed order, and rounds once.
-void reduce_grads(const Plan& plan, const at::Tensor& partial, const at::Tensor& grad_k,
+void reduce_grads(const AttentionPlan& plan, const at::Tensor& partial, const at::Tensor& grad_k,
                   const at::Tensor& grad_v) {
   const int64_t dim = plan.shape.head_dim, group = plan.shape.heads / plan.shape.kv_heads,
                 block = plan.tokens * dim;
@@ -225,7 +161,7 @@ void reduce_grads(const Plan& plan, const at::Tensor& partial, const at::Tensor&
 
 struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k,
-                            const at::Tensor& v, const c10::intrusive_ptr<Plan>& plan) {
+                            const at::Tensor& v, const c10::intrusive_ptr<AttentionPlan>& plan) {
     const at::Tensor lse =
         at::empty({plan->batch, plan->shape.heads, plan->tokens}, q.options().dtype(at::kFloat));
     at::Tensor out = forward_tiles(*plan, q, k, v, lse);
@@ -236,7 +172,7 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const variable_list saved = ctx->get_saved_variables();
-    const auto plan = c10::static_intrusive_pointer_cast<Plan>(ctx->saved_data["plan"].toCapsule());
+    const auto plan = c10::static_intrusive_pointer_cast<AttentionPlan>(ctx->saved_data["plan"].toCapsule());
     const at::Tensor grad_q = at::empty_like(saved[0]), grad_k = at::empty_like(saved[1]),
                      grad_v = at::empty_like(saved[2]);
     const at::Tensor partial = partial_grads(*plan, grad_q.options());
@@ -247,7 +183,7 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
 };
 
 struct PackedAttentionFunction : torch::autograd::Function<PackedAttentionFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& qkv, const c10::intrusive_ptr<Plan>& plan) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& qkv, const c10::intrusive_ptr<AttentionPlan>& plan) {
     const at::Tensor lse =
         at::empty({plan->batch, plan->shape.heads, plan->tokens}, qkv.options().dtype(at::kFloat));
     const auto [q, k, v] = split_inputs(qkv, plan->shape);
@@ -259,7 +195,7 @@ struct PackedAttentionFunction : torch::autograd::Function<PackedAttentionFuncti
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const variable_list saved = ctx->get_saved_variables();
-    const auto plan = c10::static_intrusive_pointer_cast<Plan>(ctx->saved_data["plan"].toCapsule());
+    const auto plan = c10::static_intrusive_pointer_cast<AttentionPlan>(ctx->saved_data["plan"].toCapsule());
     const auto [q, k, v] = split_inputs(saved[0], plan->shape);
     const at::Tensor grad = at::empty_like(saved[0]);
     const auto [grad_q, grad_k, grad_v] = split_inputs(grad, plan->shape);
@@ -270,9 +206,9 @@ struct PackedAttentionFunction : torch::autograd::Function<PackedAttentionFuncti
   }
 };
 
-c10::intrusive_ptr<Plan> make_plan(int64_t batch, int64_t tokens, const AttentionShape& shape,
+c10::intrusive_ptr<AttentionPlan> make_plan(int64_t batch, int64_t tokens, const AttentionShape& shape,
                                    const std::vector<std::vector<int32_t>>& pieces, const gpu::cpu::Dropout& dropout) {
-  auto plan = c10::make_intrusive<Plan>();
+  auto plan = c10::make_intrusive<AttentionPlan>();
   plan->shape = shape;
   plan->batch = batch;
   plan->tokens = tokens;
@@ -280,7 +216,7 @@ c10::intrusive_ptr<Plan> make_plan(int64_t batch, int64_t tokens, const Attentio
   plan->parts = plan->batch * shape.heads < kFewHeads ? 2 : 1;
   plan->scale = static_cast<float>(1 / std::sqrt(static_cast<double>(shape.head_dim)));
   SLUICE_CHECK(static_cast<int64_t>(pieces.size()) == plan->batch, "one list of pieces a row");
-  plan->rows = attention_parts(pieces, plan->tokens, kTile, plan->parts);
+  plan->rows = attention_parts(pieces, plan->tokens, kAttentionQueries, plan->parts);
   for (const auto& row : plan->rows) {
     for (const WorkPart& part : row) {
       for (const QueryTile& t : part.tiles) plan->longest = std::max(plan->longest, t.keys());

@@ -13,6 +13,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "engine/attention_bf16.h"
 #include "engine/document_groups.h"
 #include "engine/tensor_math.h"
 
@@ -201,7 +202,7 @@ at::Tensor fused_packed_attention(const at::Tensor& qkv, const AttentionShape& s
 }
 
 std::string attention_kernel(const at::Device& device, at::ScalarType type, int64_t head_dim) {
-  if (!device.is_cuda()) return "query tiles";
+  if (!device.is_cuda()) return has_bf16_attention(type, head_dim) ? "query tiles and the processor's bf16 products" : "query tiles";
   const bool flash = uses_flash(type);
   if (head_dim % 8 != 0 || (flash && head_dim > 256))
     base::fail(base::ErrorKind::config,

@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "engine/attention_scratch.h"
 #include "engine/hf_config.h"
 #include "engine/step_shape.h"
+#include "gpu/cpu_products.h"
 
 namespace sluice::engine {
 
 inline constexpr uint64_t kFloat = sizeof(float);
-inline constexpr uint64_t kQueries = 64;       // of an attention tile
-inline constexpr uint64_t kFewHeads = 32;      // below this many (row, head) pairs attention splits each in two
 inline constexpr uint64_t kProduct = 4 << 20;  // elements of a weight gradient before it is added
 inline constexpr uint64_t kNormRows = 32;      // rows whose weight gradients a norm sums first
 
@@ -53,10 +53,12 @@ class LayerSizes {
     };
     norm_partial_q = head_partial(c.heads);
     norm_partial_k = head_partial(c.kv_heads);
-    const uint64_t parts = rows * heads < kFewHeads ? 2 : 1, pairs = rows * heads * parts;
+    const uint64_t parts = rows * heads < static_cast<uint64_t>(kFewHeads) ? 2 : 1, pairs = rows * heads * parts;
     const uint64_t workers = std::min<uint64_t>(pairs, threads);
-    scratch = workers * (2 * length * dim + kQueries * (2 * dim + length + 1)) * kFloat;
-    scratch_backward = workers * (2 * length * dim + kQueries * (3 * dim + 2 * length)) * kFloat;
+    const bool bf16 = offload::number_type(schema) == offload::NumberType::bf16 && c.head_dim % 2 == 0 && gpu::cpu::has_bf16_products();
+    const AttentionScratch words = attention_scratch(o.sequence, c.head_dim, o.sequence, bf16);
+    scratch = workers * static_cast<uint64_t>(words.forward) * kFloat;
+    scratch_backward = workers * static_cast<uint64_t>(words.backward) * kFloat;
     attention_partial = pairs * 2 * length * dim * kFloat;
   }
   // One weight gradient [out, in] from so many tokens (fp32 adds in place): the rounded product, and in bf16

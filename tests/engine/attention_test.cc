@@ -116,8 +116,9 @@ TEST(Attention, Fp32EqualsTheFormula) {
   for (const Case& c : {kWhole, kPacked, kManyHeads}) expect_near(c, at::kFloat, 3e-6);
 }
 
-TEST(Attention, Bf16RoundsOnlyItsResults) {
-  for (const Case& c : {kWhole, kPacked, kManyHeads}) expect_near(c, at::kBFloat16, 2.5e-3);
+// Where the processor multiplies bf16 itself, probabilities and the gradients of scores are rounded too.
+TEST(Attention, Bf16RoundsFactorsAndResults) {
+  for (const Case& c : {kWhole, kPacked, kManyHeads}) expect_near(c, at::kBFloat16, 3e-3);
 }
 
 TEST(Attention, Fp16RoundsOnlyItsResults) {
@@ -140,7 +141,7 @@ TEST(Attention, DropoutEqualsTheFormulaUnderTheSameMask) {
   for (Case c : {kWhole, kPacked, kManyHeads}) {
     c.dropout = {42, static_cast<uint32_t>(0.25 * 0x1p32), 1 / 0.75f};
     expect_near(c, at::kFloat, 3e-6);
-    expect_near(c, at::kBFloat16, 2.5e-3);
+    expect_near(c, at::kBFloat16, 3e-3);
     Case none = c;
     none.dropout = {};
     EXPECT_GT(relative_error(run(c, at::kFloat, false).out, run(none, at::kFloat, false).out), 0.1);
