@@ -53,7 +53,7 @@ class KillTest : public testing::Test {
   std::vector<json> metrics(const std::string& run) const {
     std::vector<json> lines;
     std::ifstream in(folder_ / run / "metrics.jsonl");
-    for (std::string line; std::getline(in, line);)
+    for (std::string line; std::getline(in, line) && !in.eof();)  // the last one may be half written
       if (const json parsed = json::parse(line); parsed.contains("loss")) lines.push_back(parsed);  // no events
     return lines;
   }
