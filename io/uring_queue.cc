@@ -189,6 +189,7 @@ class UringQueue final : public DiskQueue {
       io_uring_prep_write_fixed(sqe, fd, piece.data, bytes, piece.offset, *buffer);
     else
       io_uring_prep_write(sqe, fd, piece.data, bytes, piece.offset);
+    if (piece.op != IoOp::sync) sqe->rw_flags = piece.transfer->flags;
     // Through the page cache the copy would run inside the submitting call, one piece after the other.
     if (piece.op != IoOp::sync && !piece.file->direct()) sqe->flags |= IOSQE_ASYNC;
     sqe->user_data = slot;
