@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/sustained_rate.h"
 #include "base/rounds.h"
 #include "engine/comm/comm.h"
 #include "engine/hf_config.h"
@@ -43,13 +44,6 @@ struct DiskBench {
   std::vector<double> commits;   // seconds of a write of 4 KiB and fdatasync
   double flush = 0;              // seconds: of a write of 4 MiB and fdatasync, median
 };
-struct SustainedBench {
-  std::vector<double> windows;  // bytes per second, two seconds each
-  bool flat = false;            // the last five are within a tenth of their median
-  double rate() const;          // median of the last five
-  double bytes = 0;             // written in all
-  std::optional<double> fast_bytes;  // written before the rate first fell below 85 % of the first windows'
-};
 struct MemoryBench {
   Rate read, write, copy;  // all cores; limit: the best of the three. copy: read and written bytes
 };
@@ -74,9 +68,10 @@ struct CommBench {
   double latency = 0;  // seconds of a gather of a few bytes
   double rate() const;  // the net.rate of a profile
 };
-// Everything at once, as a step does it: each beside what it reaches alone.
+// Everything at once, as a step does it. Units per second of each round.
 struct TogetherBench {
-  double disk_read = 0, disk_write = 0, adam = 0, h2d = 0, d2h = 0;
+  base::Rounds disk_read, disk_write, adam, h2d, d2h;
+  double busy_cores = 0;  // processor seconds per second, of all of it
 };
 
 struct Bench {
@@ -85,7 +80,7 @@ struct Bench {
   std::optional<CopyBench> copy;
   std::optional<ComputeBench> compute;
   std::optional<DiskBench> disk;
-  std::optional<SustainedBench> sustained;
+  std::optional<SustainedRate> sustained;
   std::optional<TogetherBench> together;
   std::optional<CommBench> comm;
 };
@@ -97,8 +92,8 @@ CopyBench bench_copy(const BenchOptions& options, gpu::Device& device);
 ComputeBench bench_compute(const BenchOptions& options, gpu::Device& device);
 DiskBench bench_disk(const BenchOptions& options);
 TogetherBench bench_together(const BenchOptions& options, gpu::Device& device);
-// Writes until the rate is flat, or for so many seconds.
-SustainedBench bench_sustained(const BenchOptions& options, double most_seconds);
+// Writes until the rate is flat and a file of a quarter of what is free (256 GiB at most) is written, or for so many seconds.
+SustainedRate bench_sustained(const BenchOptions& options, double most_seconds);
 
 // Collective; all ranks get the same. on_this_host: ranks that share its cores. Error(peer).
 CommBench bench_comm(const BenchOptions& options, comm::Comm& ranks, uint64_t on_this_host, gpu::Device& device);

@@ -22,7 +22,7 @@ using base::ErrorKind;
 
 struct Options : CommonOptions {
   std::vector<std::string> parts;
-  std::string dir = ".", out, model = "SmolLM2-135M";
+  std::string dir, out, model;
   double seconds = 10, most = 600;
   int threads = 0, nproc = 0;
   bool sustained = false;
@@ -37,11 +37,16 @@ engine::HfConfig model_named(const std::string& name) {
   return engine::model_of_sizes("llama", nlohmann::ordered_json(name));
 }
 
-// As the command line says, before anything is measured.
+// As the command line says, before anything is measured: an option of a part that is not measured would do nothing.
 void check(const Options& options) {
   if (options.sustained && !options.wants("disk")) base::fail(ErrorKind::config, "--sustained is about the disk: sluice bench disk --sustained");
   if (options.nproc > 0 && !options.wants("comm")) base::fail(ErrorKind::config, "--nproc is about comm: sluice bench comm --nproc {}", options.nproc);
-  if (!std::filesystem::is_directory(options.dir)) base::fail(ErrorKind::config, "--dir {}: no such folder", options.dir);
+  if (!options.dir.empty() && !options.wants("disk")) base::fail(ErrorKind::config, "--dir is about the disk: sluice bench disk --dir {}", options.dir);
+  if (!options.model.empty() && !options.wants("compute"))
+    base::fail(ErrorKind::config, "--model is about compute: sluice bench compute --model {}", options.model);
+  if (options.threads > 0 && !options.wants("adam") && !options.wants("compute") && !options.wants("comm"))
+    base::fail(ErrorKind::config, "--threads is about adam, compute and comm: sluice bench adam --threads {}", options.threads);
+  if (!options.dir.empty() && !std::filesystem::is_directory(options.dir)) base::fail(ErrorKind::config, "--dir {}: no such folder", options.dir);
 }
 
 void check(const Options& options, const comm::LaunchEnvironment& launch) {
@@ -73,10 +78,10 @@ CommBench measure_ranks(const Options& options, const BenchOptions& o, RankSessi
 // With several ranks comm comes first: then all but the first one leave, which has the machine for itself.
 int measure(const Options& options, RankSession& ranks) {
   if (!ranks.first()) spdlog::set_level(spdlog::level::warn);
-  const BenchOptions o{.directory = options.dir,
+  const BenchOptions o{.directory = options.dir.empty() ? "." : options.dir,
                        .seconds = options.seconds,
                        .threads = options.threads,
-                       .model = model_named(options.model),
+                       .model = model_named(options.model.empty() ? "SmolLM2-135M" : options.model),
                        .strict = options.strict};
   if (ranks.first()) check_writable("--out", options.out);
   const bool goes_on = ranks.first() && !options.out.empty() && std::filesystem::exists(options.out);
@@ -137,14 +142,18 @@ void add_bench(CLI::App& app, Context& context) {
       ->check(CLI::IsMember({"all", "disk", "copy", "adam", "memory", "compute", "comm"}).description(""));
   command->add_option("--dir", options->dir, "Folder on the disk to measure (default: here)")->type_name("DIR");
   command->add_option("--out", options->out, "Write the rates as a machine profile, for sluice plan --machine FILE; into one that exists, what is not measured stays")->type_name("FILE");
-  command->add_option("--model", options->model, "Model whose layer and head are computed: a folder or a known name")->type_name("DIR|NAME");
+  command->add_option("--model", options->model, "Model whose layer and head are computed: a folder or a known name (default: SmolLM2-135M)")->type_name("DIR|NAME");
   command->add_option("--seconds", options->seconds, "Of each part")->type_name("S")->check(CLI::Range(0.1, 3600.0));
-  command->add_option("--threads", options->threads, "Of Adam and of computation (default: all cores this process may use)")->type_name("N")->check(CLI::Range(0, 4096));
+  command->add_option("--threads", options->threads, "Of adam, compute and comm (default: all cores this process may use)")->type_name("N")->check(CLI::Range(0, 4096));
   command->add_option("--nproc", options->nproc, "Start so many ranks on this machine, for comm; the other parts come after it, in one of them")
       ->type_name("N")
       ->check(CLI::Range(1, 1024));
-  command->add_flag("--sustained", options->sustained, "Write to the disk until the rate is flat: what the drive keeps up when its cache is full");
-  command->add_option("--most", options->most, "Seconds after which --sustained ends though the rate is not flat")->type_name("S")->check(CLI::Range(1.0, 86400.0));
+  CLI::Option* sustained = command->add_flag("--sustained", options->sustained,
+                                             "Write to the disk until the rate is flat and a quarter of what is free (256 GiB at most) is written: what the drive keeps up when its cache is full");
+  command->add_option("--most", options->most, "Seconds after which --sustained ends though the rate is not flat")
+      ->type_name("S")
+      ->check(CLI::Range(1.0, 86400.0))
+      ->needs(sustained);
   command->footer(
       "Medians of several rounds after a warm-up; spread is (largest - smallest) / median; processor time is that of the whole process,\n"
       "the kernel's part included. `all` ends with everything at once, as a step does it, and has comm only with --nproc. Nothing else should be\n"

@@ -1,3 +1,5 @@
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 
 #include "apps/bench.h"
@@ -16,7 +18,6 @@ using io::IoOp;
 
 constexpr int kRounds = 5;
 constexpr double kWindow = 2;  // seconds, of a sustained write
-constexpr size_t kFlat = 5;    // windows
 
 // A share of what is free, in whole blocks of 16 MiB.
 io::File bench_file(const BenchOptions& options, uint64_t most) {
@@ -24,7 +25,12 @@ io::File bench_file(const BenchOptions& options, uint64_t most) {
   if (bytes < 64_MiB)
     base::fail(base::ErrorKind::disk, "{} has {} free: too little to measure the disk; free some, or choose another --dir",
                options.directory.string(), base::format_bytes(free));
-  return io::temporary_file(options.directory, bytes);
+  io::File file = io::temporary_file(options.directory, bytes);
+  if (file.direct()) return file;
+  const std::string text = fmt::format("{} has no direct I/O (O_DIRECT): what is measured is the page cache, not a drive", options.directory.string());
+  if (options.strict) base::fail(base::ErrorKind::disk, "{} (--strict: a fallback is an error)", text);
+  spdlog::warn("{}", text);
+  return file;
 }
 
 // Blocks that were never written are another thing than blocks that a step overwrites.
@@ -72,25 +78,15 @@ DiskBench bench_disk(const BenchOptions& options) {
   return bench;
 }
 
-double SustainedBench::rate() const {
-  return base::median({windows.end() - static_cast<std::ptrdiff_t>(std::min(windows.size(), kFlat)), windows.end()});
-}
-
-SustainedBench bench_sustained(const BenchOptions& options, double most_seconds) {
+SustainedRate bench_sustained(const BenchOptions& options, double most_seconds) {
   const io::File file = bench_file(options, 256_GiB);
   DiskBurst burst(file, {.strict = options.strict});
-  SustainedBench bench;
-  const double begin = base::monotonic_seconds(), window = std::min(kWindow, most_seconds / (2 * kFlat));
-  while (!bench.flat && base::monotonic_seconds() - begin < most_seconds) {
+  SustainedRate bench;
+  const double begin = base::monotonic_seconds(), window = std::min(kWindow, most_seconds / (2 * SustainedRate::kFlat));
+  while (!bench.settled(static_cast<double>(file.size())) && base::monotonic_seconds() - begin < most_seconds) {
     const double start = base::monotonic_seconds();
     const auto bytes = static_cast<double>(burst.run(IoOp::write, window));
-    bench.windows.push_back(bytes / (base::monotonic_seconds() - start));
-    bench.bytes += bytes;
-    const double fast = base::median({bench.windows.begin(), bench.windows.begin() + static_cast<std::ptrdiff_t>(std::min<size_t>(3, bench.windows.size()))});
-    if (!bench.fast_bytes && bench.windows.back() < 0.85 * fast) bench.fast_bytes = bench.bytes - bytes;
-    if (bench.windows.size() < 2 * kFlat) continue;
-    const auto [least, most] = std::minmax_element(bench.windows.end() - kFlat, bench.windows.end());
-    bench.flat = *most - *least <= 0.1 * bench.rate();
+    bench.add(bytes, base::monotonic_seconds() - start);
   }
   return bench;
 }

@@ -65,7 +65,7 @@ Json disk_json(const DiskBench& d) {
           {"flush_ms", 1e3 * d.flush}};
 }
 
-Json sustained_json(const SustainedBench& s) {
+Json sustained_json(const SustainedRate& s) {
   Json windows = Json::array();
   for (const double w : s.windows) windows.push_back(w / kGiga);
   return {{"gb_per_s", s.rate() / kGiga},
@@ -78,8 +78,8 @@ Json sustained_json(const SustainedBench& s) {
 // {of the part alone: none when that was not run}
 Json together_json(const Bench& bench) {
   const TogetherBench& t = *bench.together;
-  const auto beside = [](double rate, double unit, double alone) {
-    return Json{{"rate", rate / unit}, {"fraction_of_alone", alone > 0 ? Json(rate / alone) : Json(nullptr)}};
+  const auto beside = [](const base::Rounds& rounds, double unit, double alone) {
+    return Json{{"rate", rounds.median() / unit}, {"spread", rounds.spread()}, {"fraction_of_alone", alone > 0 ? Json(rounds.median() / alone) : Json(nullptr)}};
   };
   const double half_mixed = bench.disk ? bench.disk->mixed.value() / 2 : 0;
   return {{"disk_read_gb_per_s", beside(t.disk_read, kGiga, half_mixed)},
@@ -106,10 +106,11 @@ std::string together_text(const Bench& bench) {
   std::string text;
   for (const auto& [name, value] : all.items()) {
     const double rate = value.at("rate");
-    text += fmt::format("{:<8} {:<20} {:>12}{}\n", "together", name, rate > 1e5 ? fmt::format("{:.0f}", rate) : fmt::format("{:.2f}", rate),
+    text += fmt::format("{:<8} {:<20} {:>12} {:>9.0f} %{}\n", "together", name, rate > 1e5 ? fmt::format("{:.0f}", rate) : fmt::format("{:.2f}", rate),
+                        100 * value.at("spread").get<double>(),
                         value.at("fraction_of_alone").is_null() ? "" : fmt::format(" {:>10.0f} % of alone", 100 * value.at("fraction_of_alone").get<double>()));
   }
-  return text;
+  return text + fmt::format("{:<8} {:.1f} cores at work\n", "", bench.together->busy_cores);
 }
 
 }  // namespace
@@ -125,7 +126,8 @@ std::string bench_text(const Bench& b) {
             fmt::format("{:<8} {}\n", "", b.copy->device);
   if (b.compute) {
     const Rate& r = b.compute->step;
-    text += line("compute", "layer and head", fmt::format("{:.0f} GFLOP/s", r.value() / 1e9), r, "", "one product");
+    text += line("compute", "layer and head", fmt::format("{:.0f} GFLOP/s", r.value() / 1e9), r, fmt::format("{:.1f} s/TFLOP", 1e12 * r.rounds.cpu_per_unit),
+                 "one product");
   }
   if (b.comm)
     text += bytes_line("comm", "gather", b.comm->gather, "memcpy") + bytes_line("comm", "reduction", b.comm->reduce, "the gather") +
@@ -155,6 +157,7 @@ Json bench_json(const Bench& b) {
   if (b.compute)
     document["compute"] = {{"flops_per_s", b.compute->step.value()},
                            {"spread", b.compute->step.rounds.spread()},
+                           {"cpu_s_per_tflop", 1e12 * b.compute->step.rounds.cpu_per_unit},
                            {"fraction_of_product", b.compute->step.share()}};
   if (b.comm)
     document["comm"] = {{"ranks", b.comm->world},
@@ -164,7 +167,10 @@ Json bench_json(const Bench& b) {
                         {"latency_us", 1e6 * b.comm->latency}};
   if (b.disk) document["disk"] = disk_json(*b.disk);
   if (b.sustained) document["sustained"] = sustained_json(*b.sustained);
-  if (b.together) document["together"] = together_json(b);
+  if (b.together) {
+    document["together"] = together_json(b);
+    document["together_busy_cores"] = b.together->busy_cores;
+  }
   return document;
 }
 

@@ -1,8 +1,11 @@
 // Disk, Adam and copies at once, and the profile that all parts make.
 #include <algorithm>
+#include <array>
 #include <exception>
+#include <functional>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "apps/bench.h"
 #include "base/topology.h"
@@ -18,6 +21,32 @@ using base::operator""_MiB;
 using engine::kRateTile;
 using io::IoOp;
 
+constexpr int kRounds = 3;
+
+using Work = std::function<double(double seconds)>;  // for about so long; returns how many units it did
+
+// Units per second of each, by a thread each.
+std::vector<double> rates_at_once(const std::vector<Work>& works, double seconds) {
+  std::vector<double> rates(works.size());
+  std::mutex mutex;
+  std::exception_ptr failure;
+  {
+    std::vector<std::jthread> threads;
+    for (size_t i = 0; i < works.size(); ++i)
+      threads.emplace_back([&, i] {
+        try {
+          const double begin = base::monotonic_seconds(), done = works[i](seconds);
+          rates[i] = done / (base::monotonic_seconds() - begin);
+        } catch (...) {
+          const std::lock_guard lock(mutex);
+          failure = std::current_exception();
+        }
+      });
+  }
+  if (failure) std::rethrow_exception(failure);
+  return rates;
+}
+
 }  // namespace
 
 TogetherBench bench_together(const BenchOptions& options, gpu::Device& device) {
@@ -26,32 +55,25 @@ TogetherBench bench_together(const BenchOptions& options, gpu::Device& device) {
   io::DiskBurst disk(file, {.strict = options.strict});
   engine::AdamWork adam(options.threads);
   engine::CopyWork in(device), out(device);
-  const double seconds = options.seconds / 2;
-  disk.run(IoOp::write, options.seconds / 10);
+  disk.fill(options.seconds / 5);
 
-  TogetherBench bench;
-  std::mutex mutex;
-  std::exception_ptr failure;
-  const auto rate = [&](double& to, double units, auto work) {
-    return [&, units, work] {
-      try {
-        const double begin = base::monotonic_seconds(), done = work();
-        to = units * done / (base::monotonic_seconds() - begin);
-      } catch (...) {
-        const std::lock_guard lock(mutex);
-        failure = std::current_exception();
-      }
-    };
-  };
   constexpr double kBytes = 2.0 * kRateTile;
-  {
-    std::vector<std::jthread> threads;
-    threads.emplace_back(rate(bench.disk_read, 0.5, [&] { return static_cast<double>(disk.run(IoOp::read, IoOp::write, seconds)); }));
-    threads.emplace_back(rate(bench.adam, kRateTile, [&] { return base::repeat_for(seconds, [&] { adam.update(true); }); }));
-    threads.emplace_back(rate(bench.h2d, kBytes, [&] { return base::repeat_for(seconds, [&] { in.in(); }); }));
-    threads.emplace_back(rate(bench.d2h, kBytes, [&] { return base::repeat_for(seconds, [&] { out.out(); }); }));
+  const auto repeated = [](double units, std::function<void()> call) -> Work {
+    return [=](double seconds) { return units * base::repeat_for(seconds, call); };
+  };
+  const std::vector<Work> works{[&](double seconds) { return 0.5 * static_cast<double>(disk.run(IoOp::read, IoOp::write, seconds)); },
+                                repeated(kRateTile, [&] { adam.update(true); }), repeated(kBytes, [&] { in.in(); }),
+                                repeated(kBytes, [&] { out.out(); })};
+  TogetherBench bench;
+  const double round = options.seconds / (kRounds + 1);
+  rates_at_once(works, round / 4);  // warm-up
+  const double cpu = base::process_cpu_seconds(), begin = base::monotonic_seconds();
+  for (int i = 0; i < kRounds; ++i) {
+    const std::vector<double> rates = rates_at_once(works, round);
+    const std::array parts{&bench.disk_read, &bench.adam, &bench.h2d, &bench.d2h};
+    for (size_t k = 0; k < parts.size(); ++k) parts[k]->rates.push_back(rates[k]);
   }
-  if (failure) std::rethrow_exception(failure);
+  bench.busy_cores = (base::process_cpu_seconds() - cpu) / (base::monotonic_seconds() - begin);
   bench.disk_write = bench.disk_read;  // in turn
   return bench;
 }

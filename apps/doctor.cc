@@ -209,7 +209,8 @@ std::vector<Finding> directory_findings(const std::filesystem::path& directory) 
     direct.status = Status::warning;
     direct.value = "refused";
     direct.meaning =
-        "Transfers go through the page cache: several times the CPU time, and RAM for the cache.";
+        report.drops_from_cache ? "Transfers go through the page cache, which keeps nothing of them: several times the CPU time."
+                                : "Transfers go through the page cache: several times the CPU time, and RAM for the cache.";
     direct.fix = "use ext4 or xfs on a local drive";
   }
   Finding rate{.section = section, .name = "rate", .meaning = report.rate_note};

@@ -5,7 +5,7 @@
 // Lion's rate is of its own 18 bytes. With the old state saved 12 more are written, which is not counted: its rate shows what that costs.
 //
 // The stream and the kernels alternate, and the best rounds are compared, because the rate of a shared machine drifts. Whole step: the
-// norm of all tiles, then their update. peers/adam.py alternates this with others' optimizers.
+// norm of all tiles, then their update. peers/adam.py alternates this with others' optimizers; other kernels and instruction sets: kernel_bench.
 //   adam_bench [--threads N] [--tiles N] [--rounds N] [--json]
 #include <fmt/format.h>
 
@@ -14,10 +14,8 @@
 #include <chrono>
 #include <functional>
 #include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/arena.h"
@@ -54,7 +52,7 @@ double best(const std::vector<double>& values) {
   return *std::min_element(values.begin(), values.end());
 }
 
-std::map<std::string, std::vector<double>> measure(int threads, size_t tile_count, int rounds, bool all_targets) {
+std::map<std::string, std::vector<double>> measure(int threads, size_t tile_count, int rounds) {
   std::vector<Tile> tiles(tile_count);
   for (Tile& tile : tiles)
     for (size_t i = 0; i < kTile; ++i) {
@@ -79,40 +77,31 @@ std::map<std::string, std::vector<double>> measure(int threads, size_t tile_coun
   };
   const cpu_adam::AdamStream plain(threads);
   works["stream"] = each_tile([&](const Tile& t) { plain.run(update_of(t)); });
-  const auto add = [&](cpu_adam::Target target, const std::string& suffix) {
-    const auto adam = std::make_shared<cpu_adam::CpuAdam>(cpu_adam::CpuAdam::Options{.threads = threads, .target = target});
-    const auto update = each_tile([&, adam](const Tile& t) { adam->update(update_of(t)); });
-    const auto norm = each_tile([&, adam](const Tile& t) { adam->squared_norms({t.grad(), cpu_adam::GradType::bf16}, {}, kTile, norms); });
-    works["Adam" + suffix] = update;
-    if (target == cpu_adam::Target::scalar) return;
-    works["Lion" + suffix] = each_tile([&, adam](const Tile& t) {
-      cpu_adam::TileUpdate lion = update_of(t);
-      lion.state.v = nullptr;
-      adam->update(lion);
-    });
-    works["Adam, old state saved" + suffix] = each_tile([&, adam](const Tile& t) {
-      cpu_adam::TileUpdate saving = update_of(t);
-      const auto at = [&](auto* like, size_t bytes_before) { return reinterpret_cast<decltype(like)>(t.shadow.data() + kTile * bytes_before); };
-      saving.saved = {at(t.hi(), 0), at(t.lo(), 2), nullptr, at(t.m(), 4), at(t.v(), 8)};
-      adam->update(saving);
-    });
-    works["Adam and leaf hashes" + suffix] = each_tile([&, adam](const Tile& t) {
-      cpu_adam::TileUpdate hashed = update_of(t);
-      hashed.hashes = &hashes;
-      adam->update(hashed);
-    });
-    works["norm" + suffix] = norm;
-    works["whole step" + suffix] = [norm, update] {
-      norm();
-      update();
-    };
+  const cpu_adam::CpuAdam adam({.threads = threads, .target = cpu_adam::Target::best});
+  const auto update = each_tile([&](const Tile& t) { adam.update(update_of(t)); });
+  const auto norm = each_tile([&](const Tile& t) { adam.squared_norms({t.grad(), cpu_adam::GradType::bf16}, {}, kTile, norms); });
+  works["Adam"] = update;
+  works["Lion"] = each_tile([&](const Tile& t) {
+    cpu_adam::TileUpdate lion = update_of(t);
+    lion.state.v = nullptr;
+    adam.update(lion);
+  });
+  works["Adam, old state saved"] = each_tile([&](const Tile& t) {
+    cpu_adam::TileUpdate saving = update_of(t);
+    const auto at = [&](auto* like, size_t bytes_before) { return reinterpret_cast<decltype(like)>(t.shadow.data() + kTile * bytes_before); };
+    saving.saved = {at(t.hi(), 0), at(t.lo(), 2), nullptr, at(t.m(), 4), at(t.v(), 8)};
+    adam.update(saving);
+  });
+  works["Adam and leaf hashes"] = each_tile([&](const Tile& t) {
+    cpu_adam::TileUpdate hashed = update_of(t);
+    hashed.hashes = &hashes;
+    adam.update(hashed);
+  });
+  works["norm"] = norm;
+  works["whole step"] = [norm, update] {
+    norm();
+    update();
   };
-  if (!all_targets) {
-    add(cpu_adam::Target::best, "");
-  } else {
-    for (const auto& [target, suffix] : {std::pair{cpu_adam::Target::avx2, ", AVX2"}, {cpu_adam::Target::avx512, ", AVX-512"}, {cpu_adam::Target::scalar, ", scalar"}})
-      if (cpu_adam::is_supported(target)) add(target, suffix);
-  }
 
   std::map<std::string, std::vector<double>> times;
   for (int round = 0; round < rounds; ++round)
@@ -124,7 +113,7 @@ void print_table(const std::map<std::string, std::vector<double>>& times, double
   const double stream_seconds = best(times.at("stream"));
   for (const auto& [name, all] : times) {
     const double s = best(all);
-    const double bytes = name.starts_with("norm") ? 2 : name.starts_with("Lion") ? kBytesPerParameter - 8 : name.starts_with("whole") ? kBytesPerParameter + 2 : kBytesPerParameter;
+    const double bytes = name == "norm" ? 2 : name == "Lion" ? kBytesPerParameter - 8 : name == "whole step" ? kBytesPerParameter + 2 : kBytesPerParameter;
     fmt::print("{:30} {:6.1f} GB/s  {:7.0f} Mparam/s  {:5.3f} ns/param", name, bytes * parameters / s / 1e9, parameters / s / 1e6, s / parameters * 1e9);
     if (bytes == kBytesPerParameter) fmt::print("  {:5.1f} % of stream", 100 * stream_seconds / s);
     fmt::print("\n");
@@ -140,11 +129,11 @@ int main(int argc, char** argv) {
   bool json = false;
   CLI::App app{"CPU Adam against an in-place stream of the same bytes"};
   app.add_option("--threads", threads, "of each kernel")->check(CLI::PositiveNumber);
-  app.add_option("--tiles", tiles, "of 2 Mi parameters, 28 MiB each")->check(CLI::PositiveNumber);
+  app.add_option("--tiles", tiles, "of 2 Mi parameters, 28 MiB each and 24 for the state that is saved")->check(CLI::PositiveNumber);
   app.add_option("--rounds", rounds, "over all tiles")->check(CLI::PositiveNumber);
-  app.add_flag("--json", json, "seconds of every round, of the kernels that a run would use");
+  app.add_flag("--json", json, "seconds of every round");
   CLI11_PARSE(app, argc, argv);
-  const auto times = sluice::measure(threads, tiles, rounds, !json);
+  const auto times = sluice::measure(threads, tiles, rounds);
   if (json)
     fmt::print("{}\n", nlohmann::ordered_json(times).dump());
   else

@@ -1,12 +1,14 @@
 // Time of one layer (forward, graph, backward) and of the loss at the shape of SmolLM2-135M, on the emulated
-// device. Run by hand:
-//   layer_bench [--batch 1] [--tokens 512] [--repeats 5] [--fp32] [--threads 1 --cpu]
-// With one thread, --cpu counts processor time, which other processes disturb less than the clock.
+// device; attention also as LibTorch does it. Run by hand, or by cpu_trainer.py:
+//   layer_bench [--batch 1] [--tokens 512] [--repeats 5] [--fp32] [--threads 1 --cpu] [--system-memory] [--json]
+// With one thread, --cpu counts processor time, which other processes disturb less than the clock. --system-memory: without the emulated
+// device, so that temporaries are the system's memory, with its page faults.
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/core.h>
 
@@ -15,6 +17,8 @@
 #include <chrono>
 #include <ctime>
 #include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
 
 #include "engine/attention.h"
 #include "engine/model.h"
@@ -43,7 +47,7 @@ engine::HfConfig shape_of_smollm2() {
 struct Options {
   int64_t batch = 1, tokens = 512;
   int repeats = 5, threads = 0;
-  bool fp32 = false, cpu = false;
+  bool fp32 = false, cpu = false, system_memory = false, json = false;
 };
 
 double now(bool cpu) {
@@ -61,9 +65,22 @@ double best_seconds(const Options& o, const std::function<void()>& work) {
   return best;
 }
 
-void report(const char* what, double seconds, double flop) {
-  fmt::print("{:28} {:8.2f} ms   {:6.0f} GFLOP/s\n", what, seconds * 1e3, flop / seconds * 1e-9);
-}
+// A line each, or all as one JSON object of seconds.
+class Report {
+ public:
+  explicit Report(bool json) : json_(json) {}
+  ~Report() {
+    if (json_) fmt::print("{}\n", seconds_.dump());
+  }
+  void operator()(const char* what, double seconds, double flop) {
+    seconds_[what] = seconds;
+    if (!json_) fmt::print("{:34} {:8.2f} ms   {:6.0f} GFLOP/s\n", what, seconds * 1e3, flop / seconds * 1e-9);
+  }
+
+ private:
+  const bool json_;
+  nlohmann::ordered_json seconds_ = nlohmann::ordered_json::object();
+};
 
 BlockWeights make_weights(const offload::BlockPlace& block, at::ScalarType type) {
   const at::TensorOptions f32 = at::TensorOptions().dtype(at::kFloat);
@@ -71,7 +88,20 @@ BlockWeights make_weights(const offload::BlockPlace& block, at::ScalarType type)
           at::zeros({static_cast<int64_t>(block.trainable)}, f32)};
 }
 
+// Forward, and backward apart from it.
+void report_attention(const Options& o, Report& report, const std::string& name, double flop, const std::function<at::Tensor()>& attend) {
+  at::Tensor out;
+  const double forward = best_seconds(o, [&] { out = attend(); });
+  report((name + " forward").c_str(), forward, flop);
+  const double both = best_seconds(o, [&] {
+    out = attend();
+    out.backward(out);
+  });
+  report((name + " backward").c_str(), both - forward, 2.5 * flop);
+}
+
 void measure(const Options& o) {
+  Report report(o.json);
   const engine::HfConfig c = shape_of_smollm2();
   const at::ScalarType type = o.fp32 ? at::kFloat : at::kBFloat16;
   const offload::Layout layout(engine::describe_llama(c),
@@ -111,17 +141,12 @@ void measure(const Options& o) {
   const int64_t q_width = c.heads * c.head_dim, kv_width = c.kv_heads * c.head_dim;
   const at::Tensor q = x.narrow(2, 0, q_width).contiguous().set_requires_grad(true),
                    k = x.narrow(2, 0, kv_width).contiguous().set_requires_grad(true);
-  at::Tensor out;
-  const auto attend = [&] {
-    out = engine::attention(q, k, k, {c.heads, c.kv_heads, c.head_dim}, batch.pieces);
-  };
-  const double attention = best_seconds(o, attend);
-  report("  attention forward", attention, scores);
-  const double attention_both = best_seconds(o, [&] {
-    attend();
-    out.backward(out);
+  report_attention(o, report, "attention", scores, [&] { return engine::attention(q, k, k, {c.heads, c.kv_heads, c.head_dim}, batch.pieces); });
+  const auto by_heads = [&](const at::Tensor& t, int64_t heads) { return t.view({o.batch, o.tokens, heads, c.head_dim}).transpose(1, 2); };
+  report_attention(o, report, "attention of LibTorch", scores, [&] {
+    const at::Tensor keys = by_heads(k, c.kv_heads);
+    return at::scaled_dot_product_attention(by_heads(q, c.heads), keys, keys, {}, 0, true, {}, true);
   });
-  report("  attention backward", attention_both - attention, 2.5 * scores);
 }
 
 }  // namespace
@@ -136,7 +161,14 @@ int main(int argc, char** argv) {
   app.add_option("--threads", options.threads);
   app.add_flag("--fp32", options.fp32);
   app.add_flag("--cpu", options.cpu);
+  app.add_flag("--system-memory", options.system_memory);
+  app.add_flag("--json", options.json);
   CLI11_PARSE(app, argc, argv);
+  if (options.system_memory) {
+    if (options.threads > 0) at::set_num_threads(options.threads);
+    sluice::measure(options);
+    return 0;
+  }
   const auto device = sluice::gpu::make_emulated_device({.compute_threads = options.threads});
   const auto stream = device->create_stream("compute");
   stream->enqueue([&] { sluice::measure(options); });

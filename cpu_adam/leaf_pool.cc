@@ -32,10 +32,9 @@ std::vector<tbb::numa_node_id> usable_nodes(const base::Topology& topology) {
   return nodes;
 }
 
-// TBB knows affinity, but not the share of time that a control group grants.
-int granted(int cpus, std::optional<double> quota) { return quota ? std::clamp(static_cast<int>(*quota), 1, cpus) : cpus; }
-
 }  // namespace
+
+int granted_threads(int processors, std::optional<double> quota) { return quota ? std::clamp(static_cast<int>(*quota), 1, processors) : processors; }
 
 std::vector<NodeThreads> threads_by_node(int threads) {
   static const base::Topology topology = base::detect_topology();
@@ -46,7 +45,7 @@ std::vector<NodeThreads> threads_by_node(int threads) {
     found.push_back({node, nodes.size() > 1 ? tbb::info::default_concurrency(node) : tbb::info::default_concurrency()});
     all += found.back().threads;
   }
-  if (threads == 0) threads = granted(all, topology.cpu_quota);
+  if (threads == 0) threads = granted_threads(all, topology.cpu_quota);
   if (found.size() < 2 || static_cast<size_t>(threads) < found.size()) return {{tbb::task_arena::automatic, threads}};
   int before = 0, given = 0;
   for (NodeThreads& node : found) {  // at least one each; rounded so that the sum is kept

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "cpu_adam/float_mode.h"
@@ -14,6 +15,9 @@ struct NodeThreads {
   int node;  // TBB's number of it; -1: any
   int threads;
 };
+
+// Threads for so many processors, of which a control group may grant a share of the time only. TBB knows affinity, but not that share.
+int granted_threads(int processors, std::optional<double> quota);
 
 // So many threads on the NUMA nodes that this process may use, in proportion to their cores; 0: all of them. One entry where there is one
 // node, where TBB cannot tell nodes apart (a warning says so), or for fewer threads than nodes.

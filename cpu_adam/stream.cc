@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "cpu_adam/kernels.h"
 #include "cpu_adam/leaf_pool.h"
 
@@ -61,6 +62,8 @@ AdamStream::AdamStream(int threads) : impl_(new Impl{LeafPool(threads)}) {}
 AdamStream::~AdamStream() = default;
 
 void AdamStream::run(const TileUpdate& tile) const {
+  SLUICE_CHECK(tile.count == 0 || (tile.grad.data != nullptr && tile.state.m != nullptr && tile.state.v != nullptr && tile.state.half == nullptr),
+               "a stream is of Adam's arrays: gradient, master, m and v");
   impl_->pool.for_each((tile.count + kLeaf - 1) / kLeaf, [&](size_t leaf) {
     const size_t first = leaf * kLeaf;
     pass({.state = advance(tile.state, first),

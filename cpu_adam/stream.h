@@ -12,7 +12,7 @@ class AdamStream {
   explicit AdamStream(int threads);  // 0: all that this process may use
   ~AdamStream();
   // Reads the gradient and reads and writes the other arrays of the tile, together and in place, as the kernels do. Changes nothing.
-  // Of the tile only state, count and grad are looked at.
+  // Of the tile only state, count and grad are looked at. Error(bug) for state of another kind than Adam's on bf16 or fp32.
   void run(const TileUpdate& tile) const;
 
  private:

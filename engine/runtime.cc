@@ -52,17 +52,9 @@ std::unique_ptr<gpu::Device> make_device(const RuntimeOptions& options) {
   return gpu::make_emulated_device(emulated);
 }
 
-std::unique_ptr<io::DiskQueue> queue_of_drives(const RuntimeOptions& options) {
-  const std::vector<dev_t> drives = io::drives_of(options.drives);
-  if (drives.size() < 2) return io::make_queue(options.queue_kind, options.queue);
-  std::vector<io::DriveQueue> queues;
-  for (const dev_t drive : drives) queues.push_back({drive, io::make_queue(options.queue_kind, options.queue)});
-  return io::make_drive_queues(std::move(queues));
-}
-
 // What slows the disk slows all drives together.
 std::unique_ptr<io::DiskQueue> make_disk_queue(const RuntimeOptions& options) {
-  std::unique_ptr<io::DiskQueue> queue = queue_of_drives(options);
+  std::unique_ptr<io::DiskQueue> queue = io::make_queue_for(io::drives_of(options.drives), options.queue_kind, options.queue);
   const io::Throttle throttle{.read = options.links.disk_read, .write = options.links.disk_write};
   if (throttle.read > 0 || throttle.write > 0) queue = io::make_throttled_queue(std::move(queue), throttle);
   return io::make_timed_queue(std::move(queue));

@@ -1,6 +1,7 @@
 #include "io/drive_queues.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -8,6 +9,9 @@
 #include <utility>
 
 #include "base/error.h"
+#include "io/queue_kind.h"
+#include "io/thread_queue.h"
+#include "io/uring_queue.h"
 
 namespace sluice::io {
 namespace {
@@ -42,7 +46,12 @@ class DriveQueues final : public DiskQueue {
     return sum;
   }
 
-  std::string describe() const override { return fmt::format("{} drives, each with {}", drives_.size(), drives_.front().queue->describe()); }
+  std::string describe() const override {
+    std::vector<std::string> all;
+    for (const DriveQueue& drive : drives_) all.push_back(drive.queue->describe());
+    if (std::ranges::count(all, all.front()) == std::ssize(all)) return fmt::format("{} drives, each with {}", all.size(), all.front());
+    return fmt::format("{} drives, with {}", all.size(), fmt::join(all, "; "));
+  }
 
  private:
   // A file that is closed is refused by any queue.
@@ -76,6 +85,15 @@ std::vector<dev_t> drives_of(const std::vector<std::filesystem::path>& folders) 
   for (const std::filesystem::path& folder : folders)
     if (struct stat info {}; stat(folder.c_str(), &info) == 0 && std::ranges::find(found, info.st_dev) == found.end()) found.push_back(info.st_dev);
   return found;
+}
+
+std::unique_ptr<DiskQueue> make_queue_for(const std::vector<dev_t>& drives, QueueKind kind, const QueueOptions& options) {
+  if (drives.size() < 2) return make_queue(kind, options);
+  const bool uring = usable_kind(kind, options.strict) == QueueKind::uring;
+  const auto group = std::make_shared<RingGroup>(RingGroup{.rings = static_cast<unsigned>(drives.size())});
+  std::vector<DriveQueue> queues;
+  for (const dev_t drive : drives) queues.push_back({drive, uring ? make_uring_queue(options, group) : make_thread_queue(options)});
+  return make_drive_queues(std::move(queues));
 }
 
 }  // namespace sluice::io

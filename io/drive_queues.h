@@ -22,4 +22,8 @@ std::unique_ptr<DiskQueue> make_drive_queues(std::vector<DriveQueue> drives);
 // The file systems of these folders, each once, in that order. A folder that is not there has none.
 std::vector<dev_t> drives_of(const std::vector<std::filesystem::path>& folders);
 
+// A queue for the files on these drives, each with one of its own of the same kind; of one drive or none: make_queue(). What the system refuses
+// is said once for all of them.
+std::unique_ptr<DiskQueue> make_queue_for(const std::vector<dev_t>& drives, QueueKind kind, const QueueOptions& options);
+
 }  // namespace sluice::io

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "io/disk_rate.h"
 #include "io/file.h"
+#include "io/page_cache.h"
 #include "io/transfer.h"
 
 namespace sluice::io {
@@ -132,6 +133,7 @@ DirectoryReport probe_directory(const fs::path& directory, const RateOptions& op
     const File file = temporary_file(report.path, kAlignment);
     report.direct = file.direct();
     report.direct_alignment = file.direct_alignment();
+    report.drops_from_cache = !file.direct() && can_drop_from_cache(file);
     file.write_at(0, std::vector<std::byte>(kAlignment));
     if (struct stat info{}; fstat(file.fd(), &info) == 0) {
       const uint64_t cap = device_byte_cap(info.st_dev);

@@ -30,6 +30,7 @@ struct DirectoryReport {
   FileSystemInfo file_system;
   bool direct = false;          // O_DIRECT works
   size_t direct_alignment = 0;  // what it asks for, bytes
+  bool drops_from_cache = false;  // where it does not: what goes through the page cache does not stay there (page_cache.h)
   uint64_t in_flight_cap =
       0;  // bytes that the block device queues before submitting blocks, halved; 0: no limit known
   std::optional<DiskRate> rate;

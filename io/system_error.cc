@@ -21,8 +21,8 @@ std::string errno_advice(int error, const std::filesystem::path& path, uint64_t 
   switch (error) {
     case ENOSPC:
     case EDQUOT:
-      return fmt::format(": need {}, have {}{}. Free some space, or put storage.paths on a larger drive",
-                         base::format_bytes(bytes), base::format_bytes(free_space(path)),
+      return fmt::format(": {}have {}{}. Free some space, or put storage.paths on a larger drive",
+                         bytes == 0 ? "" : fmt::format("need {}, ", base::format_bytes(bytes)), base::format_bytes(free_space(path)),
                          error == EDQUOT ? " less the user's quota" : "");
     case EIO:
       return ". The drive or its connection reports a fault: see dmesg and the drive's SMART log";
@@ -44,7 +44,10 @@ std::string errno_advice(int error, const std::filesystem::path& path, uint64_t 
 
 uint64_t free_space(const std::filesystem::path& path) {
   struct statvfs info {};
-  return statvfs(path.c_str(), &info) == 0 ? static_cast<uint64_t>(info.f_bavail) * info.f_frsize : 0;
+  int result = statvfs(path.empty() ? "." : path.c_str(), &info);
+  if (result != 0 && errno == ENOENT)  // an open file may have no name any more
+    result = statvfs(path.has_parent_path() ? path.parent_path().c_str() : ".", &info);
+  return result == 0 ? static_cast<uint64_t>(info.f_bavail) * info.f_frsize : 0;
 }
 
 }  // namespace sluice::io

@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/units.h"
+#include "io/page_cache.h"
 #include "io/system_error.h"
 
 namespace sluice::io {
@@ -36,6 +38,12 @@ std::exception_ptr failure(const Piece& piece, const std::string& cause) {
   return std::make_exception_ptr(Error(ErrorKind::disk, what));
 }
 
+// Whether the file has no more than what was read of the piece.
+bool ends_at(const Piece& piece, int64_t bytes) {
+  struct stat info {};
+  return bytes >= 0 && fstat(piece.file->fd(), &info) == 0 && static_cast<uint64_t>(info.st_size) <= piece.offset + static_cast<uint64_t>(bytes);
+}
+
 uint64_t read_number(const std::string& path) {
   std::ifstream in(path);
   uint64_t value = 0;
@@ -57,7 +65,9 @@ void TransferBook::add(const IoRequest& request, IoDone done) {
   struct stat info {};
   if (fstat(request.file->fd(), &info) != 0)
     base::fail(ErrorKind::disk, "cannot stat {}: {}", request.file->path().string(), errno_text(errno));
-  transfer->byte_cap = byte_cap(info.st_dev);
+  const Device& on = device(info.st_dev, *request.file);
+  transfer->byte_cap = on.byte_cap;
+  transfer->flags = on.drops_from_cache ? kDropFromCache : 0;
   if (request.op == IoOp::sync) {
     transfer->request.bytes = 0;
   } else {
@@ -118,9 +128,8 @@ Outcome TransferBook::apply(Piece& piece, int64_t result) {
     return failed(errno_text(error) + ". What was written since the last flush may be lost");
   if (result > static_cast<int64_t>(piece.bytes))
     return failed(fmt::format("the kernel claims {} bytes", result));
-  if (result == 0)
-    return failed(piece.op == IoOp::read ? "the file ends here: it was truncated"
-                                         : "nothing could be written");
+  if (result == 0) return failed(piece.op == IoOp::read ? "the file ends here: it was truncated" : "nothing could be written");
+  if (piece.op == IoOp::read && ends_at(piece, result)) return failed("the file ends here: it was truncated");
   if (result > 0) {  // short: resume on an aligned boundary
     ++stats_.short_transfers;
     const size_t kept = static_cast<size_t>(result) / kAlignment * kAlignment;
@@ -167,21 +176,23 @@ std::shared_ptr<Transfer> TransferBook::finish(const Piece& piece, std::exceptio
   return piece.transfer;
 }
 
-uint64_t TransferBook::byte_cap(dev_t device) {
-  const auto [it, is_new] = byte_caps_.try_emplace(device, 0);
-  if (is_new) it->second = device_byte_cap(device);
+const TransferBook::Device& TransferBook::device(dev_t number, const File& file) {
+  const auto [it, is_new] = devices_.try_emplace({number, file.direct()});
+  if (is_new) it->second = {device_byte_cap(number), !file.direct() && can_drop_from_cache(file)};
   return it->second;
 }
 
 int64_t transfer_blocking(const Piece& piece) {
   const auto offset = static_cast<off_t>(piece.offset);
+  const iovec part{piece.data, piece.bytes};
+  const int flags = piece.transfer->flags;
   int64_t result = 0;
   switch (piece.op) {
     case IoOp::read:
-      result = pread(piece.file->fd(), piece.data, piece.bytes, offset);
+      result = preadv2(piece.file->fd(), &part, 1, offset, flags);
       break;
     case IoOp::write:
-      result = pwrite(piece.file->fd(), piece.data, piece.bytes, offset);
+      result = pwritev2(piece.file->fd(), &part, 1, offset, flags);
       break;
     case IoOp::sync:
       result = fdatasync(piece.file->fd());

@@ -16,6 +16,7 @@ struct Transfer {
   IoRequest request;
   IoDone done;
   uint64_t byte_cap = 0;     // bytes in flight that its device takes without blocking the submitter
+  int flags = 0;             // RWF_*, of every system call that transfers
   uint64_t observation = 0;  // token of the file's observer
   size_t issued = 0;         // bytes handed out as pieces
   bool all_issued = false;   // or the rest was given up after an error
@@ -69,11 +70,15 @@ class TransferBook {
   const QueueStats& stats() const { return stats_; }
 
  private:
-  uint64_t byte_cap(dev_t device);
+  struct Device {
+    uint64_t byte_cap = 0;
+    bool drops_from_cache = false;  // asked for files that are not direct only
+  };
+  const Device& device(dev_t number, const File& file);
 
   const QueueOptions options_;
   std::deque<std::shared_ptr<Transfer>> waiting_;  // with pieces still to issue
-  std::map<dev_t, uint64_t> byte_caps_;
+  std::map<std::pair<dev_t, bool>, Device> devices_;  // of direct files and of others
   uint64_t outstanding_ = 0;  // requests whose `done` has not returned
   unsigned pieces_in_flight_ = 0;
   uint64_t bytes_in_flight_ = 0;

@@ -1,4 +1,5 @@
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -69,6 +70,13 @@ int read_through(io_uring* ring) {
 
 }  // namespace
 
+bool raise_memlock_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return false;
+  limit.rlim_cur = limit.rlim_max;
+  return setrlimit(RLIMIT_MEMLOCK, &limit) == 0;
+}
+
 int set_up_ring(io_uring* ring, unsigned entries, std::string* flags) {
   struct Choice {
     unsigned flags;
@@ -82,6 +90,8 @@ int set_up_ring(io_uring* ring, unsigned entries, std::string* flags) {
   int result = -EINVAL;
   for (const Choice& choice : kChoices) {
     result = io_uring_queue_init(entries, ring, choice.flags);
+    // Locked memory is counted per user: other processes' rings may have used up the soft limit.
+    if (result == -ENOMEM && raise_memlock_limit()) result = io_uring_queue_init(entries, ring, choice.flags);
     *flags = choice.name;
     if (result != -EINVAL) break;
   }

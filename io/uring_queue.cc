@@ -31,14 +31,6 @@ using base::ErrorKind;
 constexpr uint64_t kWake =
     ~uint64_t{0};  // user_data of the read of event_; pieces carry the index of their slot
 
-// Soft limit to hard limit: what this process may lock without asking anyone. True when it changed.
-bool raise_memlock_limit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return false;
-  limit.rlim_cur = limit.rlim_max;
-  return setrlimit(RLIMIT_MEMLOCK, &limit) == 0;
-}
-
 std::string memlock_text() {
   rlimit limit{};
   getrlimit(RLIMIT_MEMLOCK, &limit);
@@ -50,8 +42,8 @@ std::string memlock_text() {
 // not registered: that would keep a closed file, and its lock, alive.
 class UringQueue final : public DiskQueue {
  public:
-  explicit UringQueue(const QueueOptions& options)
-      : strict_(options.strict), book_(options), slots_(options.depth) {
+  UringQueue(const QueueOptions& options, std::shared_ptr<RingGroup> group)
+      : strict_(options.strict), group_(std::move(group)), book_(options), slots_(options.depth) {
     for (unsigned i = options.depth; i-- > 0;) free_slots_.push_back(i);
     event_ = eventfd(0, EFD_CLOEXEC);
     if (event_ < 0)
@@ -128,9 +120,7 @@ class UringQueue final : public DiskQueue {
     {
       const std::lock_guard lock(mutex_);
       const auto entries = static_cast<unsigned>(slots_.size()) + 1;
-      int result = set_up_ring(&ring_, entries, &flags_);
-      // Locked memory is counted per user: other processes' rings may have used up the soft limit.
-      if (result == -ENOMEM && raise_memlock_limit()) result = set_up_ring(&ring_, entries, &flags_);
+      const int result = set_up_ring(&ring_, entries, &flags_);
       ready.set_value(result);  // `ready` is gone from here on
       if (result != 0) return;
     }
@@ -199,6 +189,7 @@ class UringQueue final : public DiskQueue {
       io_uring_prep_write_fixed(sqe, fd, piece.data, bytes, piece.offset, *buffer);
     else
       io_uring_prep_write(sqe, fd, piece.data, bytes, piece.offset);
+    if (piece.op != IoOp::sync) sqe->rw_flags = piece.transfer->flags;
     // Through the page cache the copy would run inside the submitting call, one piece after the other.
     if (piece.op != IoOp::sync && !piece.file->direct()) sqe->flags |= IOSQE_ASYNC;
     sqe->user_data = slot;
@@ -280,7 +271,7 @@ class UringQueue final : public DiskQueue {
   }
 
   void register_on_thread(std::span<const std::span<std::byte>> regions) {
-    if (broken_) return;
+    if (broken_ || group_->refused) return;
     if (!memory_.empty()) io_uring_unregister_buffers(&ring_);
     memory_.add(regions);
     if (memory_.empty()) return;
@@ -297,14 +288,17 @@ class UringQueue final : public DiskQueue {
       registered_bytes_ = error == 0 ? bytes : 0;
     }
     if (error == 0) return;
+    group_->refused = true;
     const std::string text = fmt::format(
-        "io_uring cannot register {} of buffers: {}; `ulimit -l` is {}. Raise it to save CPU time",
-        base::format_bytes(bytes), errno_text(error), memlock_text());
+        "io_uring cannot register {} of buffers{}: {}; `ulimit -l` is {}. Raise it to save CPU time", base::format_bytes(bytes),
+        group_->rings == 1 ? "" : fmt::format(" with the rings of {} drives, which takes {}", group_->rings, base::format_bytes(group_->rings * bytes)),
+        errno_text(error), memlock_text());
     if (strict_) base::fail(ErrorKind::host_memory, "{}", text);
     spdlog::warn("{}. Going on with plain buffers", text);
   }
 
   const bool strict_;
+  const std::shared_ptr<RingGroup> group_;
   int event_ = -1;
   std::atomic<bool> wake_sent_ = false;
 
@@ -330,8 +324,8 @@ class UringQueue final : public DiskQueue {
 
 }  // namespace
 
-std::unique_ptr<DiskQueue> make_uring_queue(const QueueOptions& options) {
-  return std::make_unique<UringQueue>(options);
+std::unique_ptr<DiskQueue> make_uring_queue(const QueueOptions& options, std::shared_ptr<RingGroup> group) {
+  return std::make_unique<UringQueue>(options, group ? std::move(group) : std::make_shared<RingGroup>());
 }
 
 }  // namespace sluice::io

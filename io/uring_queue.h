@@ -19,7 +19,14 @@ struct UringStatus {
 };
 UringStatus probe_uring();
 
-// Error(disk) when the ring cannot be set up.
-std::unique_ptr<DiskQueue> make_uring_queue(const QueueOptions& options);
+// Queues of one process that register the same memory: the kernel counts it against RLIMIT_MEMLOCK once for each. When it refuses one of them, one
+// log line says so for all, and those that come after are not tried.
+struct RingGroup {
+  unsigned rings = 1;
+  bool refused = false;  // only register_memory() looks at it: not on two queues of a group at once
+};
+
+// Error(disk) when the ring cannot be set up. Without a group it is alone.
+std::unique_ptr<DiskQueue> make_uring_queue(const QueueOptions& options, std::shared_ptr<RingGroup> group = nullptr);
 
 }  // namespace sluice::io

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "io/page_cache.h"
 
 namespace sluice::offload {
 namespace {
@@ -84,10 +85,10 @@ void check_paths(const std::vector<fs::path>& paths) {
 
 void report_page_cache(const io::File& slot, bool strict) {
   if (slot.direct()) return;
-  const std::string text = fmt::format(
-      "{}: no direct I/O (O_DIRECT) here, so slot files go through the page cache: slower, and in RAM that memory.host does not "
-      "count. On tmpfs a restart loses the run. ext4 and XFS on a local drive have direct I/O",
-      slot.path().parent_path().string());
+  const std::string text = fmt::format("{}: no direct I/O (O_DIRECT) here, so slot files go through the page cache{}. ext4 and XFS on a local drive have direct I/O",
+                                       slot.path().parent_path().string(),
+                                       io::can_drop_from_cache(slot) ? ", which keeps nothing of them (RWF_DONTCACHE): slower"
+                                                                     : ": slower, and in RAM that memory.host does not count. On tmpfs a restart loses the run");
   if (strict) fail(ErrorKind::disk, "{} (--strict: a fallback is an error)", text);
   spdlog::warn("{}", text);
 }

@@ -56,9 +56,12 @@ def deepspeed_norm(gradient):
     return torch.stack([part.to(torch.double).norm(2) ** 2 for part in gradient.split(TILE)]).sum().sqrt()
 
 
+def our_command(tiles):
+    return ["build/release/benchmarks/adam_bench", "--json", "--rounds", "3", "--tiles", str(tiles), "--threads", str(len(os.sched_getaffinity(0)))]
+
+
 def ours(tiles):
-    command = [ROOT / "build/release/benchmarks/adam_bench", "--json", "--rounds", "3", "--tiles", str(tiles), "--threads", str(len(os.sched_getaffinity(0)))]
-    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    return json.loads(subprocess.run(our_command(tiles), cwd=ROOT, capture_output=True, text=True, check=True).stdout)
 
 
 def main():
@@ -90,6 +93,7 @@ def main():
     lines = [f"# The optimizer beside the peers, {date}", "", describe("torch", "deepspeed") + ".", "",
              f"`benchmarks/peers/adam.py {' '.join(sys.argv[1:])}`: {count / 1e6:.1f} M parameters, all cores; {arguments.rounds} rounds, alternated. Whole step: bf16 gradient "
              "in, norm, unscale and clip, AdamW, bf16 weight out. Stream: the same 26 bytes per parameter read and written, no arithmetic.", "",
+             f"sluice: `{' '.join(our_command(arguments.tiles))}`; the peers: three steps in this process; medians of three.", "",
              "| what | ms, each round | median | DeepSpeed's whole step / this | stream / this |", "|---|---|---|---|---|"]
     for what, values in seen.items():
         lines.append(f"| {what} | {', '.join(f'{1e3 * v:.0f}' for v in values)} | {1e3 * median[what]:.1f} | {median['DeepSpeed, whole step'] / median[what]:.2f} "

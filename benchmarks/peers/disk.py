@@ -20,17 +20,25 @@ PASSES = 1  # a round
 HUGE = Path("/proc/sys/vm/nr_hugepages")
 
 
-def fio(file, op, size, *more):
-    words = ["fio", "--name=pass", f"--filename={file}", f"--size={size}", f"--rw={op}", "--ioengine=io_uring", "--direct=1", "--bs=4M", "--iodepth=8",
-             "--output-format=json", "--fallocate=none", "--invalidate=0", "--refill_buffers=0", "--scramble_buffers=0", f"--loops={PASSES}", *more]
-    job = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)["jobs"][0]
+def fio_command(file, op, size):
+    return ["fio", "--name=pass", f"--filename={file}", f"--size={size}", f"--rw={op}", "--ioengine=io_uring", "--direct=1", "--bs=4M", "--iodepth=8",
+            "--output-format=json", "--fallocate=none", "--invalidate=0", "--refill_buffers=0", "--scramble_buffers=0", f"--loops={PASSES}", "--fixedbufs",
+            "--iomem=shmhuge"]
+
+
+def our_command(file, op):
+    return ["build/release/benchmarks/disk_bench", str(file), "--op", op, "--passes", str(PASSES)]
+
+
+def fio(file, op, size):
+    job = json.loads(subprocess.run(fio_command(file, op, size), capture_output=True, text=True, check=True).stdout)["jobs"][0]
     gigabytes = job[op]["io_bytes"] / 1e9
     # fio fills its buffers before the clock starts; job_runtime in ms
     return gigabytes / (job[op]["runtime"] / 1e3), (job["usr_cpu"] + job["sys_cpu"]) / 100 * job["job_runtime"] / gigabytes
 
 
 def ours(file, op):
-    done = subprocess.run([ROOT / "build/release/benchmarks/disk_bench", file, "--op", op, "--passes", str(PASSES)], capture_output=True, text=True)
+    done = subprocess.run(our_command(file, op), cwd=ROOT, capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(done.stderr)
     passes = [json.loads(line) for line in done.stdout.splitlines()]
@@ -46,8 +54,8 @@ def main():
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results")
     arguments = parser.parse_args()
     size = int(arguments.size * 1e9) // (64 << 20) * (64 << 20)
-    file, before = arguments.dir / "disk_bench.bin", HUGE.read_text()
-    kinds = {"fio": lambda op: fio(file, op, size, "--fixedbufs", "--iomem=shmhuge"), "sluice": lambda op: ours(file, op)}
+    file, before = arguments.dir.resolve() / "disk_bench.bin", HUGE.read_text()
+    kinds = {"fio": lambda op: fio(file, op, size), "sluice": lambda op: ours(file, op)}
     seen = {(kind, op): [] for kind in kinds for op in ("read", "write")}
     try:
         HUGE.write_text(str(int(before) + 64))
@@ -65,6 +73,7 @@ def main():
     lines = [f"# Disk beside fio, {date}", "", describe("fio") + ".", "",
              f"`benchmarks/peers/disk.py {' '.join(sys.argv[1:])}`: {size / 1e9:.1f} GB, {PASSES} passes in a row, 4 MiB direct transfers, 8 in flight, io_uring, random content; "
              f"{arguments.rounds} rounds, alternated. Bytes a second and processor time as fio counts them; ratios of medians. fio with registered buffers on huge pages.", "",
+             f"fio: `{' '.join(fio_command('FILE', 'OP', size))}`", "", f"sluice: `{' '.join(our_command('FILE', 'OP'))}`", "",
              "| op | what | GB/s, each round | median | ratio | CPU ms/GB | ratio |", "|---|---|---|---|---|---|---|"]
     for op in ("read", "write"):
         base = [statistics.median(v) for v in zip(*seen["fio", op])]

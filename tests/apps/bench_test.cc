@@ -48,7 +48,14 @@ TEST_F(BenchTest, EveryPartHasItsRateItsCostAndItsLimit) {
   for (const char* way : {"h2d", "d2h"}) expect_share(b.at("copy").at(way).at("fraction_of_memcpy"));
   for (const char* pass : {"read", "write", "copy"}) EXPECT_LE(b.at("memory").at(pass).at("fraction_of_best"), 1);
   expect_share(b.at("compute").at("fraction_of_product"));
-  for (const auto& [name, value] : b.at("together").items()) EXPECT_GT(value.at("rate"), 0) << name;
+  EXPECT_GT(b.at("compute").at("cpu_s_per_tflop"), 0);
+  EXPECT_EQ(b.at("together").size(), 5u);
+  for (const auto& [name, value] : b.at("together").items()) {
+    EXPECT_GT(value.at("rate"), 0) << name;
+    EXPECT_GE(value.at("spread"), 0) << name;
+    EXPECT_GT(value.at("fraction_of_alone"), 0) << name;
+  }
+  EXPECT_GT(b.at("together_busy_cores"), 0);
 
   expect_refused({"plan", "config.json", "--machine", "machine.json", "--world", "2"}, 2, {"no net.rate", "sluice bench"});
 
@@ -108,6 +115,14 @@ TEST_F(BenchTest, ASustainedWriteEndsAndSaysWhetherItIsFlat) {
   EXPECT_TRUE(s.at("flat").is_boolean());
 }
 
+TEST_F(BenchTest, APageCacheIsNotTakenForADrive) {
+  const SmallDisk disk(at("disk"), "600m");
+  if (!disk.valid()) GTEST_SKIP() << "no file system can be mounted here";
+  environment_["SLUICE_IO"] = "threads";  // asked for, so no fallback of its own
+  EXPECT_THAT(succeed({"bench", "disk", "--dir", "disk", "--seconds", "0.2"}), HasSubstr("no direct I/O (O_DIRECT)"));
+  expect_refused({"bench", "disk", "--dir", "disk", "--seconds", "0.2", "--strict"}, 7, {"no direct I/O (O_DIRECT)", "--strict"});
+}
+
 TEST_F(BenchTest, TheTextNamesWhatWasMeasured) {
   const ProgramResult r = run({"bench", "memory", "adam", "--seconds", "0.3"});
   EXPECT_EQ(r.status, 0) << r.err;
@@ -118,9 +133,13 @@ TEST_F(BenchTest, BadInputIsRefused) {
   expect_refused({"bench", "gpu"}, 2, {"see sluice bench --help"});
   expect_refused({"bench", "adam", "--sustained"}, 2, {"--sustained is about the disk"});
   expect_refused({"bench", "disk", "--dir", "nowhere"}, 2, {"no such folder"});
+  expect_refused({"bench", "disk", "--most", "5"}, 2, {"--most requires --sustained"});
   expect_refused({"bench", "compute", "--model", "Llama-9"}, 2, {"Llama-3.1-8B"});
   expect_refused({"bench", "comm"}, 2, {"sluice bench comm --nproc N"});
   expect_refused({"bench", "adam", "--nproc", "2"}, 2, {"--nproc is about comm"});
+  expect_refused({"bench", "adam", "--dir", "."}, 2, {"--dir is about the disk"});
+  expect_refused({"bench", "memory", "--model", "SmolLM2-135M"}, 2, {"--model is about compute"});
+  expect_refused({"bench", "disk", "--threads", "1"}, 2, {"--threads is about adam"});
   expect_refused({"bench", "memory", "--out", "nowhere/machine.json"}, 2, {"--out nowhere/machine.json", "No such file"});
   write_all(at("no_profile.json"), R"({"disc": {}})");
   expect_refused({"bench", "memory", "--out", "no_profile.json"}, 2, {"unknown key \"disc\""});

@@ -108,21 +108,24 @@ TEST(AdamBits, TargetsAgreeWithL2AndWithoutBiasCorrection) {
 }
 
 TEST(AdamBits, ThreadsDoNotChangeBits) {
-  const TileCase c{.count = 6 * kLeaf + 777,
+  const TileCase c{.count = 9 * kLeaf + 777,
+                   .shift = 1,
                    .grad2 = GradType::bf16,
-                   .spans = {{3, kLeaf, 0}, {kLeaf + 50, 4 * kLeaf + 1000, 0}}};
+                   .spans = {{3, kLeaf, 0}, {kLeaf + 50, 7 * kLeaf + 1000, 0}}};
   const TileData before(c);
   TileData reference = before;
   LeafHashes reference_hashes;
-  CpuAdam({.threads = 1}).update(reference.update(&reference_hashes));
-  for (int threads : {0, 2, 3, 8}) {
-    TileData data = before;
-    LeafHashes hashes;
-    CpuAdam({.threads = threads}).update(data.update(&hashes));
-    EXPECT_TRUE(data.same_bits(reference)) << threads;
-    EXPECT_EQ(hashes.weights, reference_hashes.weights);
-    EXPECT_EQ(hashes.v, reference_hashes.v);
-  }
+  CpuAdam({.threads = 1, .target = Target::scalar}).update(reference.update(&reference_hashes));
+  for (const Target target : all_targets())
+    for (int threads = 0; threads <= 8; ++threads) {
+      TileData data = before;
+      LeafHashes hashes;
+      CpuAdam({.threads = threads, .target = target}).update(data.update(&hashes));
+      EXPECT_TRUE(data.same_bits(reference)) << name(target) << ", " << threads << " threads";
+      EXPECT_TRUE(hashes.weights == reference_hashes.weights && hashes.lo == reference_hashes.lo && hashes.m == reference_hashes.m &&
+                  hashes.v == reference_hashes.v)
+          << name(target) << ", " << threads << " threads";
+    }
 }
 
 TEST(AdamBits, CallsFromSeveralThreadsDoNotMeet) {

@@ -1,6 +1,8 @@
 #include "cpu_adam/leaf_pool.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <numeric>
@@ -29,6 +31,29 @@ TEST(LeafPool, ThreadsAreSharedOutOverTheNodes) {
     for (const NodeThreads& node : nodes) EXPECT_GE(node.threads, 1);
   }
   EXPECT_GE(LeafPool(0).threads(), 1);
+}
+
+TEST(LeafPool, AControlGroupsShareOfTheProcessorsIsAllThatIsUsed) {
+  EXPECT_EQ(granted_threads(64, std::nullopt), 64);
+  EXPECT_EQ(granted_threads(64, 2.5), 2);
+  EXPECT_EQ(granted_threads(64, 0.2), 1);
+  EXPECT_EQ(granted_threads(2, 64), 2);
+}
+
+// As in a cpuset of one. In a process of its own, since the topology is looked at once.
+TEST(LeafPoolDeathTest, OnlyTheProcessorsThatThisProcessMayUseGetThreads) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto run = [] {
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) _exit(90);
+    int first = 0;
+    while (!CPU_ISSET(first, &allowed)) ++first;
+    CPU_ZERO(&allowed);
+    CPU_SET(first, &allowed);
+    if (sched_setaffinity(0, sizeof allowed, &allowed) != 0) _exit(91);
+    _exit(LeafPool(0).threads());
+  };
+  EXPECT_EXIT(run(), testing::ExitedWithCode(1), "");
 }
 
 }  // namespace

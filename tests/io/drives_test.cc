@@ -70,6 +70,18 @@ TEST(DriveQueues, AFileOnNoneOfThemIsTheFirstOnes) {
   EXPECT_EQ(queue->stats().bytes_written, 64_KiB);
 }
 
+TEST(DriveQueues, SaysWhatEachOfThemIs) {
+  const TwoDrives drives;
+  EXPECT_EQ(drives.queue->describe(),
+            "2 drives, with 8 threads with pread and pwrite, throttled: read as it comes, write as it comes; 8 threads with pread and pwrite");
+}
+
+TEST(DriveQueues, AreOfOneKindAndOneDriveNeedsNone) {
+  EXPECT_EQ(make_queue_for({}, QueueKind::threads, {})->describe(), make_thread_queue({})->describe());
+  EXPECT_EQ(make_queue_for({1}, QueueKind::threads, {})->describe(), make_thread_queue({})->describe());
+  EXPECT_EQ(make_queue_for({1, 2}, QueueKind::threads, {.depth = 2})->describe(), "2 drives, each with 2 threads with pread and pwrite");
+}
+
 TEST(DriveQueues, RefusesWhatAnyQueueRefuses) {
   TwoDrives drives;
   EXPECT_ANY_THROW(drives.queue->submit({}, [](const std::exception_ptr&) {}));

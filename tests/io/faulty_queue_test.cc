@@ -1,3 +1,4 @@
+// Faults around each kind of queue.
 #include "io/faulty_queue.h"
 
 #include <gmock/gmock.h>
@@ -8,7 +9,7 @@
 
 #include "base/arena.h"
 #include "base/units.h"
-#include "io/thread_queue.h"
+#include "io/uring_queue.h"
 #include "tests/io/scratch.h"
 
 namespace sluice::io {
@@ -19,12 +20,19 @@ using base::operator""_KiB;
 using base::operator""_MiB;
 using Kind = FaultRule::Kind;
 
-class FaultyQueueTest : public ::testing::Test {
+class FaultyQueueTest : public ::testing::TestWithParam<QueueKind> {
  protected:
+  void SetUp() override {
+    if (GetParam() != QueueKind::uring) return;
+    if (const UringStatus status = probe_uring(); !status.usable()) GTEST_SKIP() << status.explanation();
+  }
   FaultyQueueTest() : memory_(1_MiB, "the test"), file_(File::create(scratch_ / "data", 1_MiB)) {}
 
   FaultyQueue make(FaultyOptions options) {
-    return FaultyQueue(make_thread_queue({.block_size = 64_KiB, .depth = 2}), std::move(options));
+    auto queue = make_queue(GetParam(), {.block_size = 64_KiB, .depth = 2});
+    const std::span<std::byte> all = memory_.all();
+    queue->register_memory(std::span(&all, 1));
+    return FaultyQueue(std::move(queue), std::move(options));
   }
   void write(DiskQueue& queue, uint64_t seed) {
     fill_pattern(memory_.span(0, 256_KiB), seed, 0);
@@ -48,7 +56,7 @@ class FaultyQueueTest : public ::testing::Test {
   File file_;
 };
 
-TEST_F(FaultyQueueTest, FailsTheNthRequestForEveryN) {
+TEST_P(FaultyQueueTest, FailsTheNthRequestForEveryN) {
   for (const Kind kind : {Kind::io_error, Kind::no_space, Kind::short_then_error})
     for (uint64_t nth = 1; nth <= 5; ++nth) {
       FaultyQueue queue = make({.rules = {{.kind = kind, .at = nth}}});
@@ -64,7 +72,7 @@ TEST_F(FaultyQueueTest, FailsTheNthRequestForEveryN) {
     }
 }
 
-TEST_F(FaultyQueueTest, CountsOnlyWhatItsRuleIsAbout) {
+TEST_P(FaultyQueueTest, CountsOnlyWhatItsRuleIsAbout) {
   FaultyQueue queue = make({.rules = {{.op = IoOp::sync, .at = 2, .every = true}}});
   int failed = 0;
   for (int i = 0; i < 6; ++i) {
@@ -81,7 +89,27 @@ TEST_F(FaultyQueueTest, CountsOnlyWhatItsRuleIsAbout) {
   submit(queue, {.op = IoOp::sync, .file = &file_}).get();
 }
 
-TEST_F(FaultyQueueTest, ShortWritesReachTheDiskInPart) {
+// Every second and every third request, for good.
+TEST_P(FaultyQueueTest, FailsEveryNthRequestForEachOperation) {
+  for (const Kind kind : {Kind::io_error, Kind::no_space, Kind::short_then_error})
+    for (const IoOp op : {IoOp::read, IoOp::write, IoOp::sync})
+      for (const uint64_t nth : {2, 3}) {
+        FaultyQueue queue = make({.rules = {{.kind = kind, .op = op, .at = nth, .every = true}}});
+        std::string outcome;
+        for (int i = 0; i < 6; ++i) {
+          try {
+            submit(queue, {op, &file_, memory_.data(), op == IoOp::sync ? 0 : 128_KiB, 0}).get();
+            outcome += '.';
+          } catch (const base::Error& error) {
+            EXPECT_EQ(error.kind(), ErrorKind::disk);
+            outcome += 'x';
+          }
+        }
+        EXPECT_EQ(outcome, nth == 2 ? ".x.x.x" : "..x..x");
+      }
+}
+
+TEST_P(FaultyQueueTest, ShortWritesReachTheDiskInPart) {
   FaultyQueue queue = make({.rules = {{.kind = Kind::short_then_error, .at = 2}}});
   write(queue, 1);
   EXPECT_THROW(write(queue, 2), base::Error);
@@ -90,7 +118,7 @@ TEST_F(FaultyQueueTest, ShortWritesReachTheDiskInPart) {
   EXPECT_TRUE(has_pattern(back.subspan(128_KiB), 1, 128_KiB));
 }
 
-TEST_F(FaultyQueueTest, SilentFaultsAreSilent) {
+TEST_P(FaultyQueueTest, SilentFaultsAreSilent) {
   FaultyQueue queue = make({});
   write(queue, 1);
   queue.set_rules({{.kind = Kind::lost_write, .op = IoOp::write}});
@@ -109,7 +137,7 @@ TEST_F(FaultyQueueTest, SilentFaultsAreSilent) {
   EXPECT_EQ(bits_that_differ(in, 4), 1u);
 }
 
-TEST_F(FaultyQueueTest, DelaysReorder) {
+TEST_P(FaultyQueueTest, DelaysReorder) {
   FaultyQueue queue = make({.max_delay = std::chrono::milliseconds(5), .seed = 3});
   std::mutex mutex;
   std::vector<int> order;
@@ -122,6 +150,9 @@ TEST_F(FaultyQueueTest, DelaysReorder) {
   EXPECT_EQ(order.size(), 32u);
   EXPECT_FALSE(std::is_sorted(order.begin(), order.end()));
 }
+
+INSTANTIATE_TEST_SUITE_P(Queues, FaultyQueueTest, ::testing::Values(QueueKind::threads, QueueKind::uring),
+                         [](const auto& queue) { return std::string(queue.param == QueueKind::uring ? "uring" : "threads"); });
 
 }  // namespace
 }  // namespace sluice::io

@@ -2,12 +2,18 @@
 #include <gmock/gmock.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 
+#include <cerrno>
+#include <fstream>
 #include <limits>
+#include <vector>
 
 #include "base/units.h"
 #include "io/disk_queue.h"
+#include "io/page_cache.h"
 #include "io/registered_memory.h"
+#include "io/system_error.h"
 #include "io/transfer.h"
 #include "io/uring_queue.h"
 #include "tests/io/scratch.h"
@@ -106,6 +112,38 @@ TEST(TransferBook, CutsCapsAndKeepsTheOrder) {
   EXPECT_EQ(book.next()->offset, 512_KiB);
 }
 
+// Nothing is transferred: only what may be in flight is looked at. The file has no blocks, and the memory none either.
+TEST(TransferBook, BytesInFlightStayBelowTheCapOfTheDevice) {
+  const Scratch scratch;
+  struct stat info {};
+  ASSERT_EQ(stat(scratch.path().c_str(), &info), 0);
+  const uint64_t cap = device_byte_cap(info.st_dev);
+  if (cap == std::numeric_limits<uint64_t>::max()) GTEST_SKIP() << "this device has no request queue";
+  const uint64_t bytes = 2 * base::round_up(cap, kAlignment);
+  File::create(scratch / "data", kAlignment);
+  std::filesystem::resize_file(scratch / "data", bytes);
+  const File file = File::open(scratch / "data", OpenMode::read_write);
+  const uint64_t block = std::max<uint64_t>(kAlignment, cap / 100 / kAlignment * kAlignment);
+  TransferBook book({.block_size = block, .depth = 1024});
+  book.add({IoOp::read, &file, reinterpret_cast<std::byte*>(uintptr_t{1} << 40), bytes, 0}, nullptr);
+  std::vector<Piece> in_flight;
+  uint64_t sum = 0;
+  for (auto piece = book.next(); piece; piece = book.next()) {
+    sum += piece->bytes;
+    in_flight.push_back(std::move(*piece));
+  }
+  EXPECT_LE(sum, cap);
+  EXPECT_GT(sum + block, cap);
+  EXPECT_EQ(book.finish(in_flight.front(), nullptr), nullptr);
+  EXPECT_TRUE(book.next()) << "room for one more";
+  EXPECT_FALSE(book.next());
+
+  TransferBook large({.block_size = base::round_up(cap, kAlignment) + kAlignment, .depth = 2});  // one piece may be larger than the cap
+  large.add({IoOp::read, &file, reinterpret_cast<std::byte*>(uintptr_t{1} << 40), bytes, 0}, nullptr);
+  EXPECT_TRUE(large.next());
+  EXPECT_FALSE(large.next());
+}
+
 TEST(TransferBook, GivesUpTheRestOfAFailedRequest) {
   const Scratch scratch;
   const File file = File::create(scratch / "data", 1_MiB);
@@ -121,12 +159,37 @@ TEST(TransferBook, GivesUpTheRestOfAFailedRequest) {
   EXPECT_EQ(transfer->error, error);
 }
 
+TEST(SystemError, FreeSpaceIsThatOfTheFileSystemEvenWhenTheFileHasNoNameAnyMore) {
+  const Scratch scratch;
+  const File file = File::create(scratch / "data", 64_KiB);
+  std::filesystem::remove(file.path());
+  EXPECT_GT(free_space(file.path()), 0u);
+  EXPECT_GT(free_space("a-file-of-this-folder-that-is-not-there"), 0u);
+  EXPECT_EQ(free_space("/no/such/folder"), 0u);
+  EXPECT_THAT(errno_advice(ENOSPC, file.path(), 1_MiB), HasSubstr("need 1.00 MiB, have "));
+  EXPECT_THAT(errno_advice(ENOSPC, file.path(), 0), ::testing::Not(HasSubstr("need")));
+}
+
+TEST(DropFromCache, TmpfsKeepsWhatPassesThroughIt) {
+  const Scratch tmpfs(Scratch::On::tmpfs);
+  EXPECT_FALSE(can_drop_from_cache(File::create(tmpfs / "data", 64_KiB)));
+}
+
 TEST(DeviceByteCap, IsHalfOfTheQueueOfTheDeviceOrNoLimit) {
   struct stat info {};
   ASSERT_EQ(stat("/dev/shm", &info), 0);
   EXPECT_EQ(device_byte_cap(info.st_dev), std::numeric_limits<uint64_t>::max());
   ASSERT_EQ(stat(binary_dir().c_str(), &info), 0);
-  EXPECT_GE(device_byte_cap(info.st_dev), 64_KiB);
+  const std::filesystem::path block = "/sys/dev/block/" + std::to_string(major(info.st_dev)) + ":" + std::to_string(minor(info.st_dev));
+  for (const auto& queue : {block / "queue", block / ".." / "queue"}) {
+    uint64_t requests = 0, kilobytes = 0;
+    std::ifstream(queue / "nr_requests") >> requests;
+    std::ifstream(queue / "max_sectors_kb") >> kilobytes;
+    if (requests == 0) continue;
+    EXPECT_EQ(device_byte_cap(info.st_dev), requests * kilobytes * 512);
+    return;
+  }
+  EXPECT_EQ(device_byte_cap(info.st_dev), std::numeric_limits<uint64_t>::max());
 }
 
 }  // namespace

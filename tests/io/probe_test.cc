@@ -53,6 +53,7 @@ TEST(ProbeDirectory, TmpfsIsMemoryWithoutDirectIo) {
   const DirectoryReport report = probe_directory(scratch.path(), {.seconds = 0});
   EXPECT_EQ(report.file_system.locality, Locality::memory);
   EXPECT_FALSE(report.direct);
+  EXPECT_FALSE(report.drops_from_cache);
   EXPECT_FALSE(report.rate);
 }
 

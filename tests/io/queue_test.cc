@@ -1,75 +1,20 @@
-// One suite for every disk queue.
-#include <gmock/gmock.h>
+// What every disk queue does.
+#include <sys/mman.h>
 
+#include <algorithm>
 #include <atomic>
-#include <cerrno>
+#include <functional>
 #include <random>
+#include <thread>
 #include <vector>
 
-#include "base/arena.h"
-#include "base/units.h"
-#include "io/disk_queue.h"
-#include "io/faulty_queue.h"
-#include "io/thread_queue.h"
-#include "io/throttled_queue.h"
-#include "io/uring_queue.h"
-#include "tests/io/scratch.h"
+#include "io/page_cache.h"
+#include "tests/io/queue_fixture.h"
 
 namespace sluice::io {
 namespace {
 
 using base::ErrorKind;
-using base::operator""_KiB;
-using base::operator""_MiB;
-using ::testing::HasSubstr;
-
-struct Backend {
-  const char* name;
-  bool uring;
-  bool registered;
-  bool faulty;
-  std::chrono::microseconds delay;
-  Scratch::On on;
-  bool direct;
-  double throttle = 0;  // bytes per second
-};
-
-void PrintTo(const Backend& backend, std::ostream* out) {
-  *out << backend.name;
-}
-
-class QueueTest : public ::testing::TestWithParam<Backend> {
- protected:
-  QueueTest() : scratch_(GetParam().on), memory_(8_MiB, "the test") {}
-
-  void SetUp() override {
-    if (!GetParam().uring) return;
-    if (const UringStatus status = probe_uring(); !status.usable()) GTEST_SKIP() << status.explanation();
-  }
-
-  // Small blocks, so that small requests are many pieces.
-  std::unique_ptr<DiskQueue> make(QueueOptions options = {.block_size = 64_KiB, .depth = 4}) {
-    const Backend& backend = GetParam();
-    std::unique_ptr<DiskQueue> queue = backend.uring ? make_uring_queue(options) : make_thread_queue(options);
-    if (backend.registered) {
-      const std::span<std::byte> half =
-          memory_.span(0, memory_.size() / 2);  // the other half stays unregistered
-      queue->register_memory(std::span(&half, 1));
-    }
-    if (backend.throttle > 0)
-      queue = make_throttled_queue(std::move(queue), {.read = backend.throttle, .write = backend.throttle});
-    if (backend.faulty)
-      queue = std::make_unique<FaultyQueue>(std::move(queue), FaultyOptions{.max_delay = backend.delay});
-    return queue;
-  }
-
-  File create(const std::string& name, uint64_t bytes) {
-    return File::create(scratch_ / name, bytes, {.direct = GetParam().direct});
-  }
-
-  Scratch scratch_;
-  base::Arena memory_;
-};
 
 TEST_P(QueueTest, TransfersEverySizeAndOffset) {
   const auto queue = make();
@@ -168,38 +113,6 @@ TEST_P(QueueTest, DestructionDrains) {
   EXPECT_EQ(done, 16);
 }
 
-TEST_P(QueueTest, APastTheEndRequestFailsAndNamesTheFile) {
-  const auto queue = make();
-  const File file = create("data", 64_KiB);
-  for (const IoOp op : {IoOp::read, IoOp::write})
-    for (const uint64_t offset : {uint64_t{0}, uint64_t{32_KiB}, uint64_t{1_MiB}}) {
-      const std::string text = error_of(ErrorKind::disk, [&] {
-        submit(*queue, {op, &file, memory_.data(), 128_KiB, offset}).get();
-      });
-      EXPECT_THAT(text, HasSubstr(file.path().string()));
-    }
-  EXPECT_EQ(file.size(), 64_KiB);
-  EXPECT_EQ(queue->stats().failures, 6u);
-}
-
-TEST_P(QueueTest, WritingAReadOnlyFileFails) {
-  const auto queue = make();
-  create("data", 1_MiB);
-  const File file = File::open(scratch_ / "data", OpenMode::read, {.direct = GetParam().direct});
-  std::atomic<int> calls = 0;
-  queue->submit({IoOp::write, &file, memory_.data(), 1_MiB, 0}, [&](std::exception_ptr error) {
-    EXPECT_TRUE(error);
-    ++calls;
-  });
-  queue->drain();
-  EXPECT_EQ(calls, 1);  // one call, though several pieces failed
-  EXPECT_THAT(error_of(ErrorKind::disk,
-                       [&] {
-                         submit(*queue, {IoOp::write, &file, memory_.data(), 4_KiB, 0}).get();
-                       }),
-              HasSubstr("EBADF"));
-}
-
 TEST_P(QueueTest, MisalignedRequestsAndClosedFilesAreBugs) {
   const auto queue = make();
   const File file = create("data", 1_MiB);
@@ -218,118 +131,52 @@ TEST_P(QueueTest, MisalignedRequestsAndClosedFilesAreBugs) {
   queue->drain();
 }
 
-// Every system call in turn fails once with each error that may pass by itself, or comes back short.
-TEST_P(QueueTest, PassingErrorsAndShortTransfersAtEveryCallAreMadeGood) {
-  constexpr int kCalls = 8;  // 4 pieces written, 4 read
-  const File file = create("data", 256_KiB);
-  for (const int64_t fault : {int64_t{-EAGAIN}, int64_t{-EINTR}, int64_t{4096}, int64_t{5000}, int64_t{100}})
-    for (int nth = 0; nth < kCalls; ++nth) {
-      int call = 0;
-      const auto queue =
-          make({.block_size = 64_KiB, .depth = 2, .alter_result = [&](IoOp, uint64_t, int64_t result) {
-                  return call++ == nth ? fault : result;
-                }});
-      const std::span<std::byte> out = memory_.span(0, 256_KiB), in = memory_.span(6_MiB, 256_KiB);
-      fill_pattern(out, static_cast<uint64_t>(nth), 0);
-      std::fill(in.begin(), in.end(), std::byte{0});
-      submit(*queue, {IoOp::write, &file, out.data(), out.size(), 0}).get();
-      submit(*queue, {IoOp::read, &file, in.data(), in.size(), 0}).get();
-      EXPECT_TRUE(has_pattern(in, static_cast<uint64_t>(nth), 0));
-      EXPECT_EQ(call, kCalls + 1) << "the failed call is repeated";
-      EXPECT_EQ(queue->stats().retries + queue->stats().short_transfers, 1u);
-    }
+// A ring's requests belong to the thread that submitted them to the kernel: that must not be the caller's.
+TEST_P(QueueTest, ACallerMayEndBeforeItsRequestsDo) {
+  const auto queue = make();
+  const File file = create("data", 8_MiB);
+  std::atomic<int> good = 0;
+  for (uint64_t i = 0; i < 16; ++i)
+    std::thread([&, i] {
+      fill_pattern(memory_.span(i * 512_KiB, 512_KiB), 5, i * 512_KiB);
+      queue->submit({IoOp::write, &file, memory_.data() + i * 512_KiB, 512_KiB, i * 512_KiB}, [&](std::exception_ptr error) { good += error ? 0 : 1; });
+    }).join();
+  queue->drain();
+  EXPECT_EQ(good, 16);
+  std::vector<std::byte> back(8_MiB);
+  file.read_at(0, back);
+  EXPECT_TRUE(has_pattern(back, 5, 0));
 }
 
-TEST_P(QueueTest, LastingErrorsAtEveryCallFailTheRequestOnceAndSpareTheOthers) {
-  const File file = create("data", 256_KiB);
-  for (const IoOp op : {IoOp::read, IoOp::write})
-    for (const int error : {ENOSPC, EINVAL, EDQUOT})
-      for (int nth = 0; nth < 4; ++nth) {
-        int call = 0;
-        const auto queue =
-            make({.block_size = 64_KiB, .depth = 3, .alter_result = [&](IoOp, uint64_t, int64_t result) {
-                    return call++ == nth ? -error : result;
-                  }});
-        std::atomic<int> failed = 0, succeeded = 0;
-        for (int i = 0; i < 2; ++i)
-          queue->submit({op, &file, memory_.data() + i * 512_KiB, 256_KiB, 0},
-                        [&](std::exception_ptr e) { ++(e ? failed : succeeded); });
-        queue->drain();
-        EXPECT_EQ(failed, 1);
-        EXPECT_EQ(succeeded, 1);
-      }
+size_t cached_pages(const File& file) {
+  const size_t pages = file.size() / kAlignment;
+  void* map = mmap(nullptr, file.size(), PROT_READ, MAP_SHARED, file.fd(), 0);
+  if (map == MAP_FAILED) throw std::runtime_error("mmap");
+  std::vector<unsigned char> resident(pages);
+  const int result = mincore(map, file.size(), resident.data());
+  munmap(map, file.size());
+  if (result != 0) throw std::runtime_error("mincore");
+  return static_cast<size_t>(std::ranges::count_if(resident, [](unsigned char r) { return (r & 1) != 0; }));
 }
 
-TEST_P(QueueTest, ABusyKernelIsAskedAgainThenBlockedOnThenGivenUp) {
-  const File file = create("data", 64_KiB);
-  int busy = 12;
-  const auto queue =
-      make({.block_size = 64_KiB, .depth = 2, .alter_result = [&](IoOp, uint64_t, int64_t result) {
-              return busy-- > 0 ? int64_t{-EAGAIN} : result;
-            }});
-  submit(*queue, {IoOp::read, &file, memory_.data(), 64_KiB, 0}).get();
-  EXPECT_EQ(queue->stats().retries, 12u);
-  busy = 1000;
-  EXPECT_THAT(error_of(ErrorKind::disk,
-                       [&] {
-                         submit(*queue, {IoOp::read, &file, memory_.data(), 64_KiB, 0}).get();
-                       }),
-              HasSubstr("EAGAIN"));
+class PageCache : public QueueTest {};
+
+TEST_P(PageCache, KeepsNothingOfWhatPassesThroughItWhereTheKernelCanDropIt) {
+  const File file = create("data", 8_MiB);
+  if (!can_drop_from_cache(file)) GTEST_SKIP() << "this file system keeps it";
+  const auto queue = make();
+  submit(*queue, {IoOp::write, &file, memory_.data(), 8_MiB, 0}).get();
+  submit(*queue, {.op = IoOp::sync, .file = &file}).get();
+  EXPECT_LT(cached_pages(file), 200u) << "of 2048 written";
+  submit(*queue, {IoOp::read, &file, memory_.data(), 8_MiB, 0}).get();
+  EXPECT_LT(cached_pages(file), 200u) << "of 2048 read";
 }
 
-TEST_P(QueueTest, AnIoErrorIsRetriedOnceForReadsNeverForWritesAndSyncs) {
-  const File file = create("data", 64_KiB);
-  int errors = 1;
-  const auto queue =
-      make({.block_size = 64_KiB, .depth = 2, .alter_result = [&](IoOp, uint64_t, int64_t result) {
-              return errors-- > 0 ? int64_t{-EIO} : result;
-            }});
-  submit(*queue, {IoOp::read, &file, memory_.data(), 64_KiB, 0}).get();
-  errors = 2;
-  EXPECT_THAT(error_of(ErrorKind::disk,
-                       [&] {
-                         submit(*queue, {IoOp::read, &file, memory_.data(), 64_KiB, 0}).get();
-                       }),
-              HasSubstr("EIO"));
-  for (const IoOp op : {IoOp::write, IoOp::sync}) {
-    errors = 1;
-    EXPECT_THROW(submit(*queue, {op, &file, memory_.data(), 64_KiB, 0}).get(), base::Error);
-    submit(*queue, {op, &file, memory_.data(), 64_KiB, 0}).get();
-  }
-}
-
-TEST_P(QueueTest, NothingTransferredInsideTheFileIsAnError) {
-  const File file = create("data", 64_KiB);
-  bool nothing = true;
-  const auto queue =
-      make({.block_size = 64_KiB, .depth = 2, .alter_result = [&](IoOp, uint64_t, int64_t result) {
-              return nothing ? 0 : result;
-            }});
-  EXPECT_THAT(error_of(ErrorKind::disk,
-                       [&] {
-                         submit(*queue, {IoOp::read, &file, memory_.data(), 64_KiB, 0}).get();
-                       }),
-              HasSubstr("truncated"));
-  EXPECT_THROW(submit(*queue, {IoOp::write, &file, memory_.data(), 64_KiB, 0}).get(), base::Error);
-  nothing = false;
-  submit(*queue, {IoOp::write, &file, memory_.data(), 64_KiB, 0}).get();
-}
-
-using std::chrono::microseconds;
-constexpr Scratch::On kDisk = Scratch::On::disk, kTmpfs = Scratch::On::tmpfs;
-INSTANTIATE_TEST_SUITE_P(
-    All, QueueTest,
-    ::testing::Values(Backend{"threads", false, false, false, {}, kDisk, true},
-                      Backend{"threads_page_cache", false, false, false, {}, kDisk, false},
-                      Backend{"threads_tmpfs", false, false, false, {}, kTmpfs, true},
-                      Backend{"uring", true, false, false, {}, kDisk, true},
-                      Backend{"uring_registered", true, true, false, {}, kDisk, true},
-                      Backend{"uring_page_cache", true, true, false, {}, kDisk, false},
-                      Backend{"uring_tmpfs", true, true, false, {}, kTmpfs, true},
-                      Backend{"faulty_pass_through", false, false, true, {}, kDisk, true},
-                      Backend{"faulty_delayed", false, false, true, microseconds(300), kDisk, true},
-                      Backend{"throttled", false, false, false, {}, kDisk, true, 2e9}),
-    [](const auto& instance) { return std::string(instance.param.name); });
+INSTANTIATE_TEST_SUITE_P(All, QueueTest, all_backends(), backend_name);
+INSTANTIATE_TEST_SUITE_P(All, PageCache,
+                         ::testing::Values(Backend{"threads", false, false, false, {}, Scratch::On::disk, false},
+                                           Backend{"uring", true, true, false, {}, Scratch::On::disk, false}),
+                         backend_name);
 
 }  // namespace
 }  // namespace sluice::io
