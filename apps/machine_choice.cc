@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <utility>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -142,7 +143,7 @@ Machine shared_by(Machine m, uint64_t ranks) {
   for (double* rate : {&m.disk_read, &m.disk_write, &m.disk_mixed, &m.dram, &m.adam}) *rate /= share;
   for (uint64_t* bytes : {&m.host_bytes, &m.disk_bytes}) *bytes /= ranks;
   if (m.compute_cores > 0) {  // the device is emulated: the same cores
-    for (double* rate : {&m.compute, &m.h2d, &m.d2h, &m.net}) *rate /= share;
+    for (double* rate : {&m.compute, &m.h2d, &m.d2h, &m.copy_both, &m.net}) *rate /= share;
     m.gpu_bytes /= ranks;
   }
   return m;
@@ -150,25 +151,22 @@ Machine shared_by(Machine m, uint64_t ranks) {
 
 Machine with_emulated_rates(Machine m, const configs::MachineOptions& options) {
   const configs::LinkOptions& links = options.links;
-  double faster = 1;
-  const auto set = [&](double& rate, const std::optional<double>& wanted, bool disk) {
-    if (!wanted) return;
-    if (disk && rate > 0) faster = std::max(faster, *wanted / rate);
-    rate = *wanted;
+  // How many times as fast that is.
+  const auto set = [](double& rate, const std::optional<double>& wanted) {
+    const double before = std::exchange(rate, wanted.value_or(rate));
+    return before > 0 ? rate / before : 1;
   };
-  set(m.disk_read, links.disk_read, true);
-  set(m.disk_write, links.disk_write, true);
-  m.disk_mixed = std::min(m.disk_mixed * faster, m.disk_read + m.disk_write);
+  const double read = set(m.disk_read, links.disk_read), write = set(m.disk_write, links.disk_write);
+  m.disk_mixed = std::min(m.disk_mixed * std::max({1.0, read, write}), m.disk_read + m.disk_write);
+  const double in = set(m.h2d, links.h2d), out = set(m.d2h, links.d2h);
+  m.copy_both = std::min(m.copy_both * std::max({1.0, in, out}), m.h2d + m.d2h);
   // A throttled copy waits between its pieces: cores are for bytes, not for time. A computation that is only
   // timed takes none.
-  const double h2d = m.h2d, d2h = m.d2h;
-  set(m.h2d, links.h2d, false);
-  set(m.d2h, links.d2h, false);
-  set(m.net, links.net, false);
-  set(m.net_latency, links.net_latency, false);
-  if (h2d > 0) m.h2d_cores *= std::min(1.0, m.h2d / h2d);
-  if (d2h > 0) m.d2h_cores *= std::min(1.0, m.d2h / d2h);
-  set(m.compute, options.compute, false);
+  m.h2d_cores *= std::min(1.0, in);
+  m.d2h_cores *= std::min(1.0, out);
+  set(m.net, links.net);
+  set(m.net_latency, links.net_latency);
+  set(m.compute, options.compute);
   if (options.compute) m.compute_cores = 0;
   return m;
 }

@@ -28,8 +28,8 @@ offload::Machine with_memory(offload::Machine machine, const configs::RunConfig&
 // One of so many ranks' part of a machine: each has a device and its links for itself; drives, memory, optimizer and cores are shared.
 offload::Machine shared_by(offload::Machine machine, uint64_t ranks);
 
-// machine.links and machine.compute over the machine's own rates. Reads and writes together get faster with
-// the faster of them, and never more than their sum.
+// machine.links and machine.compute over the machine's own rates. Reads and writes together, and copies both ways, get faster with the
+// faster of the two, and never more than their sum.
 offload::Machine with_emulated_rates(offload::Machine machine, const configs::MachineOptions& options);
 
 }  // namespace sluice::apps

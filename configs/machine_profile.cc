@@ -56,6 +56,7 @@ const std::vector<Row>& rows() {
         row("disk.flush", seconds, &Machine::flush),
         row("copy.h2d", bandwidth, &Machine::h2d),
         row("copy.d2h", bandwidth, &Machine::d2h),
+        row("copy.both", bandwidth, &Machine::copy_both),
         row("copy.latency", seconds, &Machine::copy_latency),
         row("net.rate", bandwidth, &Machine::net),
         row("net.latency", seconds, &Machine::net_latency),
@@ -72,6 +73,7 @@ const std::vector<Row>& rows() {
         row("memory.gpu", size, &Machine::gpu_bytes),
         row("memory.host", size, &Machine::host_bytes),
         row("memory.disk", size, &Machine::disk_bytes),
+        row("memory.runtime", size, &Machine::runtime_bytes),
     };
   }();
   return table;

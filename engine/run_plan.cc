@@ -15,7 +15,7 @@ using offload::Tier;
 
 namespace {
 
-// CUDA's context, the kernels of LibTorch and cuBLAS that a run loads, and their workspaces.
+// CUDA's context, the kernels of LibTorch and cuBLAS that a run loads, and their workspaces; where they have not been measured.
 constexpr uint64_t kContextBytes = 640 << 20;
 
 // Tiles `scale` times as large, when there would be too many.
@@ -82,7 +82,8 @@ std::vector<MemoryRow> memory_rows(const RunPlanOptions& o, const offload::PlanO
   rows.push_back(temporaries);
   const uint64_t streams = shape.several_ranks() ? 5 : 4;  // of Runtime: compute, h2d, d2h, update; comm
   if (o.gpu) rows.push_back({"gpu", "streams", streams * gpu::kCudaStreamBytes});
-  if (o.gpu) rows.push_back({"gpu", "runtime", kContextBytes, /*measured=*/false, /*estimated=*/true, /*beside=*/true});
+  const uint64_t runtime = o.machine.runtime_bytes;
+  if (o.gpu) rows.push_back({"gpu", "runtime", runtime > 0 ? runtime : kContextBytes, /*measured=*/runtime > 0, /*estimated=*/runtime == 0, /*beside=*/true});
   rows.push_back({"disk", "slots", disk_need(shape.layout(), o.trainer.store.durable)});
   return rows;
 }

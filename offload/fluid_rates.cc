@@ -73,7 +73,7 @@ double disk_seconds(const Machine& m, double read, double written) {
 }  // namespace
 
 const char* to_string(Resource resource) {
-  constexpr const char* names[] = {"disk", "h2d", "d2h", "net", "dram", "update", "compute", "cores", "commit"};
+  constexpr const char* names[] = {"disk", "h2d", "d2h", "copies", "net", "dram", "update", "compute", "cores", "commit"};
   return names[static_cast<size_t>(resource)];
 }
 
@@ -90,6 +90,7 @@ FluidRates::FluidRates(const Machine& m) {
   add(m.disk_mixed, {disk_weights, disk_state, disk_write_weights, disk_write_state}, true);
   add(m.h2d, {h2d});
   add(m.d2h, {d2h});
+  add(m.copy_both, {h2d, d2h});
   add(m.net, {comm});
   add(m.compute, {compute});
   add(adam_bytes(m), {update});
@@ -154,6 +155,7 @@ std::vector<Bound> bounds(const Machine& m, const LaneAmounts& work) {
   std::vector<Bound> all{{Resource::disk, disk},
                          {Resource::h2d, seconds(work[lane(Lane::h2d)], m.h2d)},
                          {Resource::d2h, seconds(work[lane(Lane::d2h)], m.d2h)},
+                         {Resource::copies, seconds(sum(kCopies), m.copy_both)},
                          {Resource::net, seconds(work[lane(Lane::comm)], m.net)},
                          {Resource::dram, seconds(read + written + sum(kCopies) + update, m.dram)},
                          {Resource::update, seconds(update, adam_bytes(m))},

@@ -10,8 +10,7 @@
 
 namespace sluice::offload {
 
-enum class Resource : uint8_t { disk, h2d, d2h, net, dram, update, compute, cores, commit };
-inline constexpr size_t kResources = 9;
+enum class Resource : uint8_t { disk, h2d, d2h, copies, net, dram, update, compute, cores, commit };  // copies: both ways together
 const char* to_string(Resource resource);
 
 using LaneCounts = std::array<uint32_t, kLanes>;  // operations at work

@@ -22,6 +22,7 @@ struct Machine {
   double disk_latency = 1e-4;            // seconds of each operation before its bytes flow
   double flush = 0.02;                   // seconds
   double h2d = 0, d2h = 0;               // bytes per second
+  double copy_both = 0;                  // both ways together, in sum; 0: one does not slow the other
   double copy_latency = 2e-5;            // seconds
   double net = 0;                        // bytes per second that a rank receives from the others
   double net_latency = 5e-5;             // seconds of a collective before its bytes flow
@@ -36,6 +37,7 @@ struct Machine {
   double compute_cores = 0, update_cores = 0, h2d_cores = 0, d2h_cores = 0;
 
   uint64_t gpu_bytes = 0, host_bytes = 0, disk_bytes = 0;  // that a run may use; 0: unknown
+  uint64_t runtime_bytes = 0;  // of a real device, beside gpu_bytes: its context, kernels and libraries; 0: unknown
 };
 
 }  // namespace sluice::offload

@@ -430,6 +430,18 @@ TEST_F(PlanTest, ARunIsPlannedForTheMachineThatIsNamed) {
   expect_refused(train({"run.dir=no"}, {"--machine", "rtx4091"}), 2, {"neither a file nor a built-in machine"});
 }
 
+// What copies both ways reach together grows with the link that a config asks about.
+TEST_F(PlanTest, CopiesBothWaysAreABoundOfTheirOwn) {
+  write_all(at("link.json"), R"({"disk": {"read": "6GB/s", "write": "3GB/s"}, "copy": {"h2d": "10GB/s", "d2h": "10GB/s", "both": "12GB/s"},
+    "dram": "60GB/s", "adam": {"rate": "2Gparam/s"}, "compute": {"rate": "100TFLOP/s", "memory_rate": "1TB/s"}, "memory": {"runtime": "512MiB"}})");
+  const auto planned = [&](const Words& set) { return json::parse(plan("config.json", set, {"--machine", "link.json", "--json"}).out); };
+  const json p = planned({}), faster = planned({"machine.links.h2d=20GB/s", "machine.links.d2h=20GB/s"});
+  const double copied = p.at("bytes_per_step").at("h2d").get<double>() + p.at("bytes_per_step").at("d2h").get<double>();
+  ASSERT_GT(copied, 0);
+  EXPECT_NEAR(p.at("bounds").at("copies").get<double>() / (copied / 12e9), 1, 1e-9);
+  EXPECT_NEAR(faster.at("bounds").at("copies").get<double>() / (copied / 24e9), 1, 1e-9);
+}
+
 TEST_F(PlanTest, AnOpenOverlapIsTheFastest) {
   const Words memory{"memory.host=400GiB", "memory.gpu=64GiB"};
   const double open = plan_json("big.json", memory).at("step_seconds");

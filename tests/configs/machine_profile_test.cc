@@ -64,6 +64,19 @@ TEST(MachineProfile, AFileHoldsAllOfAMachine) {
   std::filesystem::remove(file);
 }
 
+TEST(MachineProfile, AMeasuredGpuIsReadAsItWasWritten) {
+  Machine m = builtin_machines()[0];
+  m.assumed = false;
+  m.copy_both = 45e9;
+  m.enqueue = 6.5e-6;
+  m.runtime_bytes = 612 << 20;
+  const Machine read = parse_machine(machine_json(m).dump(), "profile.json");
+  EXPECT_EQ(read.copy_both, m.copy_both);
+  EXPECT_EQ(read.enqueue, m.enqueue);
+  EXPECT_EQ(read.runtime_bytes, m.runtime_bytes);
+  EXPECT_EQ(parse_machine(R"({"copy": {"h2d": "25GB/s"}})", "old.json").copy_both, 0);
+}
+
 TEST(MachineProfile, WhatIsLeftOutIsUnknownAndTheNameIsTheFiles) {
   const Machine m = parse_machine(R"({"disk": {"read": "2GB/s"}})", "folder/my-box.json");
   EXPECT_EQ(m.name, "my-box");

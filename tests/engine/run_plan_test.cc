@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "engine/known_models.h"
 
 namespace sluice::engine {
@@ -95,6 +97,19 @@ TEST(RunPlan, OnAGpuStreamsTakeMemoryToo) {
   const RunPlan gpu = plan_run(o);
   EXPECT_EQ(bytes(gpu, "gpu", "streams"), 16u << 20);
   EXPECT_EQ(total(gpu.memory, "gpu"), total(emulated.memory, "gpu") + (16u << 20));
+}
+
+TEST(RunPlan, WhatAGpuTakesForItselfIsTheMeasuredFigureWhereThereIsOne) {
+  RunPlanOptions o = options_for("SmolLM2-135M");
+  o.memory_only = o.gpu = true;
+  const auto runtime = [&] {
+    const std::vector<MemoryRow> rows = plan_run(o).memory;
+    return *std::ranges::find(rows, "runtime", &MemoryRow::purpose);
+  };
+  EXPECT_TRUE(runtime().estimated);
+  o.machine.runtime_bytes = 123 << 20;
+  EXPECT_EQ(runtime().bytes, 123u << 20);
+  EXPECT_TRUE(runtime().measured && !runtime().estimated && runtime().beside);
 }
 
 TEST(RunPlan, MemoryAloneIsTheSameWithoutASimulation) {

@@ -50,6 +50,21 @@ TEST(FluidRates, ADiskThatIsSlowerMixedThanAloneSlowsOnlyTheMixture) {
   EXPECT_DOUBLE_EQ(r[at(Lane::disk_write_state)], 0.4e9);
 }
 
+TEST(FluidRates, CopiesBothWaysShareWhatTheLinkHasForBoth) {
+  Machine m = round_machine();
+  const LaneCounts in = counts({{Lane::h2d, 1}}), both = counts({{Lane::h2d, 1}, {Lane::d2h, 1}});
+  EXPECT_DOUBLE_EQ(FluidRates(m).of(both)[at(Lane::d2h)], 10e9);  // not known: one does not slow the other
+  m.copy_both = 16e9;
+  FluidRates rates(m);
+  EXPECT_DOUBLE_EQ(rates.of(in)[at(Lane::h2d)], 10e9);
+  EXPECT_DOUBLE_EQ(rates.of(both)[at(Lane::h2d)], 8e9);
+  EXPECT_DOUBLE_EQ(rates.of(both)[at(Lane::d2h)], 8e9);
+  LaneAmounts work{};
+  work[at(Lane::h2d)] = work[at(Lane::d2h)] = 16e9;
+  EXPECT_EQ(bounds(m, work).front().resource, Resource::copies);
+  EXPECT_DOUBLE_EQ(bounds(m, work).front().seconds, 2);
+}
+
 TEST(FluidRates, DramIsSharedMaxMin) {
   Machine m = round_machine();
   m.dram = 30e9;

@@ -36,6 +36,7 @@ Machine random_machine() {
   m.disk_mixed = std::max(m.disk_read, m.disk_write) * *element(.8, 1., 1.4);
   m.h2d = rate(10e9);
   m.d2h = rate(10e9);
+  m.copy_both = std::max(m.h2d, m.d2h) * *element(0., 1., 1.4);
   m.net = rate(5e9);
   m.dram = rate(50e9);
   m.adam = rate(1e9);
