@@ -6,6 +6,7 @@
 #include "base/statistics.h"
 #include "base/topology.h"
 #include "engine/compute_rate.h"
+#include "engine/device_rates.h"
 #include "engine/host_rates.h"
 
 namespace sluice::apps {
@@ -68,15 +69,14 @@ AdamBench bench_adam(const BenchOptions& options) {
 
 CopyBench bench_copy(const BenchOptions& options, gpu::Device& device) {
   engine::CopyWork work(device);
-  constexpr double kBytes = 2.0 * kRateTile;
   CopyBench bench;
   bench.device = device.describe();
-  bench.h2d = rate_of(options.seconds * 0.4, kBytes, [&] { work.in(); });
-  bench.d2h = rate_of(options.seconds * 0.4, kBytes, [&] { work.out(); });
+  bench.h2d = rate_of(options.seconds * 0.4, work.bytes(), [&] { work.in(); });
+  bench.d2h = rate_of(options.seconds * 0.4, work.bytes(), [&] { work.out(); });
   if (device.kind() != gpu::DeviceKind::cpu) return bench;
   const base::Arena memory(32 * kRateTile * 2, "measuring copies");
   size_t call = 0;
-  const double copied = rate_of(options.seconds * 0.2, kBytes, [&] {
+  const double copied = rate_of(options.seconds * 0.2, 2.0 * kRateTile, [&] {
                           std::byte* tile = memory.data() + call++ % 16 * kRateTile * 4;
                           std::memcpy(tile, tile + kRateTile * 2, kRateTile * 2);
                         }).value();

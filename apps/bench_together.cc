@@ -10,6 +10,7 @@
 #include "apps/bench.h"
 #include "base/topology.h"
 #include "base/units.h"
+#include "engine/device_rates.h"
 #include "engine/host_rates.h"
 #include "engine/machine_measure.h"
 #include "io/disk_rate.h"
@@ -57,13 +58,12 @@ TogetherBench bench_together(const BenchOptions& options, gpu::Device& device) {
   engine::CopyWork in(device), out(device);
   disk.fill(options.seconds / 5);
 
-  constexpr double kBytes = 2.0 * kRateTile;
   const auto repeated = [](double units, std::function<void()> call) -> Work {
     return [=](double seconds) { return units * base::repeat_for(seconds, call); };
   };
   const std::vector<Work> works{[&](double seconds) { return 0.5 * static_cast<double>(disk.run(IoOp::read, IoOp::write, seconds)); },
-                                repeated(kRateTile, [&] { adam.update(true); }), repeated(kBytes, [&] { in.in(); }),
-                                repeated(kBytes, [&] { out.out(); })};
+                                repeated(kRateTile, [&] { adam.update(true); }), repeated(in.bytes(), [&] { in.in(); }),
+                                repeated(out.bytes(), [&] { out.out(); })};
   TogetherBench bench;
   const double round = options.seconds / (kRounds + 1);
   rates_at_once(works, round / 4);  // warm-up

@@ -10,9 +10,7 @@ namespace {
 
 using base::operator""_MiB;
 
-constexpr size_t kStateBytes = 14;  // of a parameter: hi, lo, m, v, gradient
-constexpr size_t kPart = 64_MiB;    // of each core, for each of two arrays
-constexpr size_t kCopyTiles = 16;
+constexpr size_t kPart = 64_MiB;  // of each core, for each of two arrays
 
 uint64_t sum_of(const std::byte* data, size_t bytes) {
   using Vec = uint64_t __attribute__((vector_size(32), may_alias));
@@ -66,23 +64,5 @@ void DramWork::run(Pass pass) const {
 }
 
 double DramWork::bytes(Pass pass) const { return static_cast<double>(kPart * cores_) * (pass == Pass::copy ? 2 : 1); }
-
-CopyWork::CopyWork(gpu::Device& device)
-    : stream_(device.create_stream("measuring copies")),
-      device_(device.allocate(kCopyTiles * kRateTile * sizeof(float), "measuring copies")),
-      host_(kCopyTiles * kRateTile * 2, "measuring copies"),
-      registered_(device.register_host(host_.all())) {}
-
-void CopyWork::in() {
-  const size_t tile = call_++ % kCopyTiles * kRateTile;
-  stream_->copy_in(device_->data() + tile * sizeof(float), host_.data() + tile * 2, kRateTile * 2);
-  stream_->synchronize();
-}
-
-void CopyWork::out() {
-  const size_t tile = call_++ % kCopyTiles * kRateTile;
-  stream_->cast_out(host_.data() + tile * 2, reinterpret_cast<const float*>(device_->data()) + tile, kRateTile, gpu::WireType::bf16);
-  stream_->synchronize();
-}
 
 }  // namespace sluice::engine

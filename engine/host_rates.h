@@ -1,19 +1,18 @@
-// Pieces of work that a machine's rates are measured with: Adam, DRAM, and copies to a device. LibTorch-free.
+// Pieces of work that a machine's rates are measured with: Adam and DRAM. LibTorch-free.
 #pragma once
 #include <cstddef>
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/arena.h"
 #include "cpu_adam/adam.h"
 #include "cpu_adam/stream.h"
-#include "gpu/device.h"
 
 namespace sluice::engine {
 
-inline constexpr size_t kRateTile = 2 << 20;  // parameters of a call
+inline constexpr size_t kRateTile = 2 << 20;  // parameters of a tile
+inline constexpr size_t kStateBytes = 14;     // of a parameter in bf16: hi, lo, m, v, gradient
 
 // Updates of tiles in turn, so many that none is still in the cache. Not thread-safe.
 class AdamWork {
@@ -46,21 +45,6 @@ class DramWork {
  private:
   const unsigned cores_;
   const base::Arena arena_;
-};
-
-// Tiles of weights to the device, tiles of rounded gradients back; each call waits. Bytes of a call: 2 * kRateTile.
-class CopyWork {
- public:
-  explicit CopyWork(gpu::Device& device);
-  void in();
-  void out();
-
- private:
-  const std::unique_ptr<gpu::Stream> stream_;
-  const std::unique_ptr<gpu::DeviceBuffer> device_;
-  const base::Arena host_;
-  const std::unique_ptr<gpu::HostRegistration> registered_;
-  size_t call_ = 0;
 };
 
 }  // namespace sluice::engine

@@ -130,6 +130,14 @@ CudaUse can_use_cuda(int index) {
   return {true, properties.name};
 }
 
+std::string identify_cuda(int index) {
+  int driver = 0;
+  cuda::check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
+  cudaDeviceProp properties;
+  cuda::check(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
+  return fmt::format("{}, {}, driver for CUDA {}.{}", properties.name, format_bytes(properties.totalGlobalMem), driver / 1000, driver % 1000 / 10);
+}
+
 std::unique_ptr<Device> make_cuda_device(const CudaOptions& options) {
   const CudaUse use = can_use_cuda(options.index);
   if (!use.usable)

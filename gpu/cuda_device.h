@@ -31,4 +31,7 @@ struct CudaUse {
 };
 CudaUse can_use_cuda(int index = 0);
 
+// What its rates depend on, for people too: "NVIDIA H200, 139.8 GiB, driver for CUDA 13.0". Of a device that can be used; Error(config).
+std::string identify_cuda(int index = 0);
+
 }  // namespace sluice::gpu

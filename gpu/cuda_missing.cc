@@ -13,6 +13,8 @@ constexpr const char* kHow =
 
 CudaUse can_use_cuda(int) { return {false, kHow}; }
 
+std::string identify_cuda(int) { base::fail(base::ErrorKind::config, "{}", kHow); }
+
 std::unique_ptr<Device> make_cuda_device(const CudaOptions&) {
   base::fail(base::ErrorKind::config, "machine.device is \"cuda\", but {}; or take machine.device \"cpu\"", kHow);
 }
