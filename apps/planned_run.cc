@@ -33,13 +33,17 @@ double seconds_of(const std::vector<offload::Bound>& bounds, offload::Resource r
 
 }  // namespace
 
+bool on_gpu(const configs::RunConfig& config, const offload::Machine& machine) {
+  return machine.device_memory_rate > 0 && config.machine.device != configs::DeviceType::cpu;
+}
+
 engine::RunPlanOptions run_plan_options(const configs::RunConfig& config, const engine::HfConfig& model,
                                         const offload::Machine& machine) {
   engine::RunPlanOptions o;
   o.config = model;
   o.trainer = trainer_options(config);
   o.machine = machine;
-  o.gpu = machine.device_memory_rate > 0 && config.machine.device != configs::DeviceType::cpu;
+  o.gpu = on_gpu(config, machine);
   o.compute_threads = config.machine.compute_threads.value_or(1);
   return o;
 }

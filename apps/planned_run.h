@@ -80,6 +80,9 @@ engine::HfConfig model_of(const configs::RunConfig& config);
 PlannedRun plan_config(configs::RunConfig config, const engine::HfConfig& model,
                        const offload::Machine& machine, const PlanRequest& request);
 
+// Has the machine a real device, and does the config not ask for the emulated one?
+bool on_gpu(const configs::RunConfig& config, const offload::Machine& machine);
+
 // Tiers and threads are chosen.
 engine::RunPlanOptions run_plan_options(const configs::RunConfig& config, const engine::HfConfig& model,
                                         const offload::Machine& machine);

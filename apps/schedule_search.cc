@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 
 #include "apps/planned_run.h"
 #include "apps/training_options.h"
@@ -15,6 +16,8 @@ constexpr uint32_t kTiles = 800;  // of a simulation
 constexpr uint32_t kStateTiles = 32;  // of the plan builder's default
 constexpr uint32_t kLeastWeights = 2;
 constexpr uint32_t kLeastState = 4;   // fewer stop read, Adam and write from overlapping
+constexpr double kMargin = 0.05;      // of estimated rows
+constexpr double kGpuMargin = 0.5;    // the estimate is of the emulated device's operations; a GPU's have more temporaries in fp32
 
 uint64_t have(const Budgets& budgets, const std::string& place) {
   return place == "gpu" ? budgets.gpu : budgets.host;
@@ -24,7 +27,11 @@ uint64_t have(const Budgets& budgets, const std::string& place) {
 
 ScheduleSearch::ScheduleSearch(const configs::RunConfig& config, const engine::HfConfig& model, const offload::Machine& machine,
                                const Budgets& budgets)
-    : model_(model), machine_(machine), budgets_(budgets), parameter_bytes_(offload::parameter_bytes(config.schema())) {
+    : model_(model),
+      machine_(machine),
+      budgets_(budgets),
+      parameter_bytes_(offload::parameter_bytes(config.schema())),
+      gpu_margin_(on_gpu(config, machine) ? kGpuMargin : kMargin) {
   const offload::ModelDesc blocks = engine::describe(model, model_source(config));
   layers_ = static_cast<uint32_t>(blocks.blocks.size() - 2);
   for (const offload::BlockDesc& block : blocks.blocks)
@@ -57,9 +64,10 @@ std::optional<engine::RunPlan> ScheduleSearch::plan(const configs::RunConfig& co
 std::optional<uint64_t> ScheduleSearch::spare(const engine::RunPlan& plan, const char* place) const {
   const uint64_t there = have(budgets_, place);
   if (there == 0) return UINT64_MAX;
+  const double margin = std::string_view(place) == "gpu" ? gpu_margin_ : kMargin;
   uint64_t need = 0;
   for (const engine::MemoryRow& row : plan.memory)
-    if (row.place == place && !row.beside) need += row.bytes + (row.estimated ? row.bytes / 20 : 0);
+    if (row.place == place && !row.beside) need += row.bytes + (row.estimated ? static_cast<uint64_t>(margin * static_cast<double>(row.bytes)) : 0);
   if (need > there) return std::nullopt;
   return there - need;
 }

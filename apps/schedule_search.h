@@ -23,7 +23,7 @@ class ScheduleSearch {
 
   // Seconds of a step; none: it does not fit, or cannot be (a pool that is too small, a pair of tiers, ...).
   std::optional<double> seconds(const configs::RunConfig& config) const;
-  // Without simulating it. Estimated rows count a twentieth more, so that what fits here fits the run.
+  // Without simulating it. Estimated rows count a twentieth more, those of a GPU half as much again, so that what fits here fits the run.
   bool fits(const configs::RunConfig& config) const;
   // Bytes of the place that are left; 0 when it does not fit, or cannot be.
   uint64_t room(const configs::RunConfig& config, const char* place) const;
@@ -43,6 +43,7 @@ class ScheduleSearch {
   const offload::Machine& machine_;
   const Budgets budgets_;
   const uint64_t parameter_bytes_;
+  const double gpu_margin_;  // of estimated rows of the device
   uint32_t layers_ = 0;
   uint64_t parameters_ = 0, embedding_ = 0;
 };
