@@ -157,7 +157,7 @@ void add_bench(CLI::App& app, Context& context) {
   command->footer(
       "Medians of several rounds after a warm-up; spread is (largest - smallest) / median; processor time is that of the whole process,\n"
       "the kernel's part included. `all` ends with everything at once, as a step does it, and has comm only with --nproc. Nothing else should be\n"
-      "running. The device is the emulated one; GPUs: sluice doctor, scripts/gpu-check.");
+      "running. The device is the emulated one; a GPU is measured by sluice plan, looked at by sluice doctor, and checked by scripts/gpu-check.");
 }
 
 }  // namespace sluice::apps

@@ -13,11 +13,8 @@ using base::ErrorKind;
 // As far as memory goes.
 offload::Machine this_machine(const configs::RunConfig& config) {
   offload::Machine machine;
-  if (config.machine.device != configs::DeviceType::cuda) return with_memory(machine, config);
-  machine.device_memory_rate = 1;
-  machine.gpu_bytes = device_memory(config);
-  machine.host_bytes = host_memory(config);
-  return machine;
+  if (config.machine.device == configs::DeviceType::cuda) machine.device_memory_rate = 1;
+  return with_memory(machine, config);
 }
 
 // Empty: by its plan the run would fit.

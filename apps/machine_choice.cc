@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "apps/training_options.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/units.h"
@@ -28,6 +29,17 @@ fs::path existing(fs::path folder) {
   return folder;
 }
 
+// Of machine.device "cuda": which one it is; else empty.
+std::string gpu_of(const configs::RunConfig& config) {
+  if (config.machine.device != configs::DeviceType::cuda) return "";
+  if (const gpu::CudaUse use = gpu::can_use_cuda(); !use.usable)
+    base::fail(base::ErrorKind::config,
+               "machine.device is \"cuda\", and no CUDA device can be used: {}. See `sluice doctor`, or take \"cpu\"; to plan for another "
+               "machine, name its profile with --machine",
+               use.reason);
+  return gpu::identify_cuda();
+}
+
 engine::MeasureOptions measure_options(const configs::RunConfig& c, const engine::HfConfig& model) {
   engine::MeasureOptions o;
   for (const fs::path& path : c.storage.paths) o.directories.push_back(existing(path));
@@ -37,7 +49,9 @@ engine::MeasureOptions measure_options(const configs::RunConfig& c, const engine
   o.micro_batch = c.micro_batch();
   o.sequence = c.data.sequence_length;
   o.loss_chunk = static_cast<int64_t>(c.model.loss_chunk);
-  o.compute_threads = static_cast<int>(c.machine.compute_threads.value_or(0));
+  o.gpu = gpu_of(c);
+  o.deterministic = c.run.deterministic;
+  if (o.gpu.empty()) o.compute_threads = static_cast<int>(c.machine.compute_threads.value_or(0));
   o.optimizer_threads = static_cast<int>(c.execution.optimizer_threads.value_or(0));
   return o;
 }
@@ -117,21 +131,21 @@ fs::path profile_cache() {
 Machine choose_machine(const std::string& name, const configs::RunConfig& config,
                        const engine::HfConfig& model, bool again) {
   if (!name.empty()) return configs::find_machine(name);
-  const auto device = config.machine.device;
-  if (device == configs::DeviceType::cuda || (!device && gpu::can_use_cuda().usable))
-    base::fail(base::ErrorKind::config,
-               "a CUDA device is not measured yet: name a profile with --machine, or set machine.device to \"cpu\"");
   return with_memory(measured_machine(config, model, again), config);
 }
 
 std::optional<Machine> known_machine(const configs::RunConfig& config, const engine::HfConfig& model) {
-  if (config.machine.device == configs::DeviceType::cuda) return std::nullopt;
   const auto kept = kept_profile(profile_of(measure_options(config, model)));
   if (!kept) return std::nullopt;
   return with_memory(*kept, config);
 }
 
 Machine with_memory(Machine machine, const configs::RunConfig& config) {
+  if (config.machine.device == configs::DeviceType::cuda) {
+    machine.gpu_bytes = device_memory(config);
+    machine.host_bytes = host_memory(config);
+    return machine;
+  }
   const uint64_t gpu = config.memory.gpu.value_or(0), host = config.memory.host.value_or(0);
   machine.gpu_bytes = engine::memory_budget(gpu, host);
   machine.host_bytes = engine::memory_budget(host, gpu);

@@ -13,9 +13,10 @@ namespace sluice::apps {
 // Where measured profiles are kept: $XDG_CACHE_HOME/sluice, or ~/.cache/sluice.
 std::filesystem::path profile_cache();
 
-// `name`: a built-in machine or a file; empty: this machine. That is measured in a few seconds the first time
-// (a log line says so) and again when processor, cores, disk or the model's shapes change, or when asked to (`again`); memory sizes are
-// always those of now. Machine::known says how old the profile is, a warning that the machine was busy. Errors: config, disk.
+// `name`: a built-in machine or a file; empty: this machine with the config's device, which is chosen. That is measured in a few seconds the
+// first time (a log line says so) and again when processor, cores, GPU, its driver, disk or the model's shapes change, or when asked to
+// (`again`); memory sizes are always those of now. Machine::known says how old the profile is, a warning that the machine was busy. Errors:
+// config (of a GPU that cannot be used, too), disk, device_memory.
 offload::Machine choose_machine(const std::string& name, const configs::RunConfig& config,
                                 const engine::HfConfig& model, bool again = false);
 

@@ -42,6 +42,7 @@ configs::RunConfig read_planned(const PlanningOptions& options, const std::vecto
       configs::read_config(options.config, {.set = set, .purpose = configs::Purpose::planning, .world = options.world});
   if (config.run.world % options.nodes != 0)
     base::fail(ErrorKind::config, "--nodes {}: {} ranks cannot be shared out evenly", options.nodes, config.run.world);
+  if (options.machine.empty()) choose_device(&config);  // as a run here would
   choose_threads(&config);
   return config;
 }

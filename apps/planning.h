@@ -26,7 +26,7 @@ void add_machine_options(CLI::App& command, MachineOptions& options, const std::
 // CONFIG, --set, --machine, --measure, --world and --nodes.
 void add_planning_options(CLI::App& command, PlanningOptions& options);
 
-// `more`: assignments after those of --set. Threads are chosen. Error(config).
+// `more`: assignments after those of --set. Threads are chosen, and for this machine the device. Error(config).
 configs::RunConfig read_planned(const PlanningOptions& options, const std::vector<std::string>& more = {});
 
 // A rank's share of it. Error(config), Error(disk).

@@ -15,6 +15,7 @@ namespace {
 using offload::Machine;
 
 constexpr double kCoreRate = 1e11;      // FLOP per second that few cores exceed in bf16
+constexpr double kGpuRate = 1e14;       // of a GPU
 constexpr double kWorthMeasuring = 60;  // seconds of arithmetic in the rest of the run; measuring takes some five
 constexpr double kTinyStep = 0.05;      // seconds: such a step is made of what no machine profile knows
 
@@ -27,13 +28,18 @@ uint64_t steps_left(const configs::RunConfig& config) {
   return steps > done ? steps - done : 0;
 }
 
-// At the least, of forward and backward alone.
+double likely_rate(const configs::RunConfig& config) {
+  if (config.machine.compute) return *config.machine.compute;
+  return config.machine.device == configs::DeviceType::cuda ? kGpuRate : kCoreRate * base::detect_topology().usable_cores();
+}
+
+// Of forward and backward alone.
 double arithmetic_seconds(const configs::RunConfig& config, const engine::HfConfig& model) {
   uint64_t parameters = 0;
   for (const auto& block : engine::describe(model, model_source(config)).blocks)
     for (const auto& tensor : block.tensors) parameters += tensor.count();
   const double tokens = static_cast<double>(config.micro_batch() * config.accumulation() * config.data.sequence_length);
-  return 6 * static_cast<double>(parameters) * tokens / config.machine.compute.value_or(kCoreRate * base::detect_topology().usable_cores());
+  return 6 * static_cast<double>(parameters) * tokens / likely_rate(config);
 }
 
 bool worth_measuring(const configs::RunConfig& config, const engine::HfConfig& model) {
@@ -51,10 +57,6 @@ Machine named_machine(const std::string& name, const configs::RunConfig& config,
 
 std::optional<Machine> this_machine(bool again, const configs::RunConfig& config, const engine::HfConfig& model) {
   if (again) return choose_machine("", config, model, /*again=*/true);
-  if (config.machine.device == configs::DeviceType::cuda) {
-    spdlog::info("nothing is predicted: a GPU is not measured here. --machine FILE|NAME says how fast it is");
-    return std::nullopt;
-  }
   if (const auto known = known_machine(config, model)) return known;
   if (asks_for_choice(config) || worth_measuring(config, model)) return choose_machine("", config, model);
   spdlog::info("nothing is predicted: this machine has not been measured, and the run is short. `sluice plan` or --measure does so");

@@ -130,6 +130,13 @@ engine::TrainerOptions trainer_options(const configs::RunConfig& c) {
   return o;
 }
 
+void choose_device(configs::RunConfig* c) {
+  if (c->machine.device) return;
+  const gpu::CudaUse use = gpu::can_use_cuda();
+  configs::choose_device(c, use.usable ? configs::DeviceType::cuda : configs::DeviceType::cpu,
+                         use.usable ? use.reason : "no CUDA device can be used: " + use.reason);
+}
+
 void choose_threads(configs::RunConfig* c, uint64_t processes) {
   if (c->machine.compute_threads) return;
   if (c->machine.device == configs::DeviceType::cuda)  // not what this machine has: a run may go on on another one
@@ -162,13 +169,6 @@ void choose_tiers(configs::RunConfig* c, const offload::ModelDesc& model, uint64
 }
 
 namespace {
-
-void choose_device(configs::RunConfig* c) {
-  if (c->machine.device) return;
-  const gpu::CudaUse use = gpu::can_use_cuda();
-  configs::choose_device(c, use.usable ? configs::DeviceType::cuda : configs::DeviceType::cpu,
-                         use.usable ? use.reason : "no CUDA device can be used: " + use.reason);
-}
 
 // What is free is for all processes on the machine. A GPU is one's own.
 void share_memory(configs::RunConfig* c, uint64_t processes) {

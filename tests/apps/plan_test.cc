@@ -378,6 +378,8 @@ TEST_F(PlanTest, ThisMachineIsMeasuredOnce) {
                again = json::parse(second.out).at("step_seconds");
   EXPECT_NEAR(again / once, 1, 1e-4);  // the profile has six digits
   EXPECT_EQ(json::parse(first.out).at("machine").at("assumed"), false);
+  if (std::filesystem::exists("/proc/driver/nvidia/version")) return;  // then "auto" may be the GPU
+  EXPECT_THAT(plan("config.json", {"machine.device=auto"}, {}).err, testing::Not(HasSubstr("measuring")));
 }
 
 // A profile may have been taken while other programs were at work: its age is told, and it can be taken again.
@@ -440,6 +442,13 @@ TEST_F(PlanTest, CopiesBothWaysAreABoundOfTheirOwn) {
   ASSERT_GT(copied, 0);
   EXPECT_NEAR(p.at("bounds").at("copies").get<double>() / (copied / 12e9), 1, 1e-9);
   EXPECT_NEAR(faster.at("bounds").at("copies").get<double>() / (copied / 24e9), 1, 1e-9);
+}
+
+TEST_F(PlanTest, WithoutAGpuItCannotBeMeasured) {
+  if (std::filesystem::exists("/proc/driver/nvidia/version")) GTEST_SKIP() << "this machine may have a GPU";
+  expect_refused({"plan", "config.json", "--set", "machine.device=cuda"}, 2, {"machine.device is \"cuda\"", "\"cpu\"", "--machine"});
+  EXPECT_FALSE(std::filesystem::exists(at("cache")));
+  EXPECT_EQ(plan("config.json", {"machine.device=cuda"}, {"--machine", "h100"}).status, 0);
 }
 
 TEST_F(PlanTest, AnOpenOverlapIsTheFastest) {
