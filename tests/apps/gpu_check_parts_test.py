@@ -103,21 +103,38 @@ def a_hang_and_a_crash_cost_their_own_part_only():
             session.check("a fault of the script", 5, lambda: {}["key"])
             session.check("a run", 5, lambda: gpu_check.tiny_run(session))
             session.check("memory", 5, lambda: gpu_check.memory(session))
+            session.check("times", 5, lambda: gpu_check.predictions(session))
 
         begin = time.monotonic()
         found, document, markdown = run(programs, folder, 60, checks)
         expect(time.monotonic() - begin < 15, "a program that hangs held up the others")
         statuses = {name: check["status"] for name, check in found.items()}
         expect(statuses == {"machine": "passed", "hangs": "failed", "crashes": "failed", "says nothing": "failed", "rates": "failed",
-                            "a fault of the script": "failed", "a run": "passed", "memory": "failed"}, f"{statuses}, {found}")
+                            "a fault of the script": "failed", "a run": "passed", "memory": "failed", "times": "passed"}, f"{statuses}, {found}")
         expect(re.search(r"1 passed, 1 failed.*A\.Hangs.*did not end within", found["hangs"]["summary"]), found["hangs"])
         expect(re.search(r"A\.Crashes.*killed by SIGSEGV", found["crashes"]["summary"]), found["crashes"])
         expect("over 3 steps" in found["a run"]["summary"], found["a run"])
         # 200 arenas and 120 held are 10 more than the 310 planned; the runtime is beside both.
         expect("720 MiB" in found["memory"]["summary"] and "planned 710" in found["memory"]["summary"], found["memory"])
+        expect("0.5 s, planned 0.4 s" in found["times"]["summary"], found["times"])
         expect(gone(int(child.read_text())), "what a program had started is still there")
         expect("NVIDIA H100 / 80GB" in markdown and "## Runs" in markdown, markdown)
         expect(document["complete"] and document["raw"]["training"]["tiny"]["metrics"][0]["loss"] is None, document)
+
+
+def a_machine_that_cannot_be_measured_is_a_failure():
+    profile = {"compute": {"rate": "400TFLOP/s", "memory_rate": "4TB/s", "enqueue": 6e-6}, "copy": {"h2d": "50GB/s", "d2h": "51GB/s", "both": "90GB/s"}}
+    for error, status, part in ((None, "passed", "90GB/s both ways, device memory 4TB/s, 6.0 us"), ("sluice: no", "failed", "sluice: no")):
+        with tempfile.TemporaryDirectory() as folder:
+            programs = Programs(folder)
+
+            def checks(session):
+                plan = {"error": error} if error else {"step_seconds": 0.4}
+                session.raw.update(training={"tiny": {"plan": plan}}, runs=[{"run": "tiny", "step_seconds": 0.5, "planned_seconds": 0.4}], profiles=[profile])
+                session.check("times", 5, lambda: gpu_check.predictions(session))
+
+            found, _, _ = run(programs, folder, 60, checks)
+            expect(found["times"]["status"] == status and part in found["times"]["summary"], found["times"])
 
 
 def a_run_whose_time_is_over_counts_with_the_steps_it_has_done():
@@ -190,7 +207,7 @@ def every_test_that_needs_a_gpu_is_run():
     finally:
         gpu_check.google_test = run_tests
     filters = [f for program, names in ran if program == "engine_gpu_test" for f in names]
-    text = "".join((source / f"tests/engine/{name}").read_text() for name in ("gpu_math_test.cc", "gpu_training_test.cc"))
+    text = "".join((source / f"tests/engine/{name}").read_text() for name in ("gpu_math_test.cc", "gpu_measure_test.cc", "gpu_training_test.cc"))
     tests = [".".join(found) for found in re.findall(r"^TEST_F\((\w+), (\w+)\)", text, re.M)]
     left = [t for t in tests if not any(fnmatch.fnmatch(t, f) for f in filters)]
     expect(len(tests) >= 11 and not left, f"of {len(tests)} tests these are not run: {left}")
@@ -207,7 +224,7 @@ def a_bundle_has_the_models_of_the_tests():
 
 
 signal.alarm(100)
-for test in (a_hang_and_a_crash_cost_their_own_part_only, a_run_whose_time_is_over_counts_with_the_steps_it_has_done,
+for test in (a_hang_and_a_crash_cost_their_own_part_only, a_machine_that_cannot_be_measured_is_a_failure, a_run_whose_time_is_over_counts_with_the_steps_it_has_done,
              what_there_is_no_room_for_is_skipped, without_time_everything_is_skipped_and_said, what_was_found_stays_when_it_is_ended,
              layers_are_as_many_as_fit, every_test_that_needs_a_gpu_is_run, a_bundle_has_the_models_of_the_tests):
     test()
