@@ -53,7 +53,7 @@ TEST(Stream, LeavesEveryArrayAsItWas) {
 }
 
 TEST(StreamDeathTest, ReadsTheGradientAndWritesAllElse) {
-  const auto dies = [](int status) { return !WIFEXITED(status) || WEXITSTATUS(status) == 1; };  // a sanitizer ends with 1
+  const auto dies = [](int status) { return !WIFEXITED(status) || (WEXITSTATUS(status) != 0 && WEXITSTATUS(status) != 90); };  // a sanitizer exits
   for (size_t array = 0; array < 4; ++array) EXPECT_EXIT(exit_of_stream(array, PROT_READ), dies, "") << array;
   EXPECT_EXIT(exit_of_stream(4, PROT_NONE), dies, "");
   EXPECT_EXIT(exit_of_stream(4, PROT_READ), testing::ExitedWithCode(0), "");
