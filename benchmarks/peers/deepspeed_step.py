@@ -4,7 +4,7 @@
     deepspeed_step.py MODEL_DIR TOKEN_FILE MICRO_BATCH ACCUMULATION STEPS --tier none|cpu|nvme [--checkpointing] [--block MIB] [--swap DIR]
 
 nvme: parameters and optimizer on disk, pipelined reads and writes, aio 32 deep, buffers of the sizes it runs with, sub-groups of its default size
-(of 1e8 parameters, and half the buffers, from 5e8 on: each buffer of its optimizer is a whole sub-group of fp32).
+(of 5e7 parameters, and fewer buffers, from 5e8 on: each buffer of its optimizer is a whole sub-group of fp32).
 A tensor smaller than a block of aio does not go to disk at all (min_aio_bytes in its runtime/swap_tensor), so the size of the block decides what is
 offloaded: 1 MiB, its default and the least, sends the matrices of a small model there; with 8 MiB it is fastest and they stay in memory, gradients too.
 With 1 MiB and --checkpointing DeepSpeed 0.19.8 computes wrong gradients.
@@ -37,8 +37,9 @@ def config_of(arguments, largest, count):
         zero.update(stage3_max_live_parameters=largest, stage3_max_reuse_distance=0, stage3_prefetch_bucket_size=int(5e6),
                     stage3_param_persistence_threshold=100000)
         if count > 5e8:
-            zero["sub_group_size"] = int(1e8)
+            zero["sub_group_size"] = int(5e7)
             zero["offload_optimizer"]["buffer_count"] = 8
+            zero["offload_param"]["buffer_count"] = 5
     return {"train_micro_batch_size_per_gpu": arguments.micro_batch, "gradient_accumulation_steps": arguments.accumulation,
             "gradient_clipping": 1.0, "bf16": {"enabled": True}, "zero_optimization": zero, "steps_per_print": 10**9,
             "optimizer": {"type": "AdamW", "params": {**common.ADAM, "betas": list(common.ADAM["betas"])}},
