@@ -38,7 +38,7 @@ def config_of(arguments, largest, count):
                     stage3_param_persistence_threshold=100000)
         if count > 5e8:
             zero["sub_group_size"] = int(5e7)
-            zero["offload_optimizer"]["buffer_count"] = 8
+            zero["offload_optimizer"]["buffer_count"] = 12
             zero["offload_param"]["buffer_count"] = 5
     return {"train_micro_batch_size_per_gpu": arguments.micro_batch, "gradient_accumulation_steps": arguments.accumulation,
             "gradient_clipping": 1.0, "bf16": {"enabled": True}, "zero_optimization": zero, "steps_per_print": 10**9,

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Whole training steps of sluice beside DeepSpeed ZeRO-3, FSDP2 and plain PyTorch: the same model, rows, seed and memory cap, alternated.
 
-    e2e.py [--model DIR] [--shapes 1x1 1x4 4x1 4x4] [--rounds N] [--steps N] [--memory-cap BYTES] [--memory-gpu BYTES] [--contestants NAME...] [--out DIR]
+    e2e.py [--model DIR] [--shapes 1x1 1x4 4x1 4x4] [--rounds N] [--steps N] [--memory-cap BYTES] [--memory-gpu BYTES] [--memory-host BYTES] [--contestants NAME...] [--out DIR]
 
 Writes DIR/e2e-DATE.md with machine, versions, commands, raw numbers and ratios, and one picture of the loss curves of each shape. A shape is micro-batch x
 accumulation, sequences of 512 tokens. Where there is a GPU all use it, and its peak as the driver has it is a column. Only ratios mean something: every number of a table was taken in one series.
@@ -37,11 +37,11 @@ def peer(script, *more):
 
 
 def sluice(tier):
-    def command(model, tokens, shape, steps, memory_gpu):
+    def command(model, tokens, shape, steps, memory):
         shutil.rmtree(ROOT / RUN, ignore_errors=True)
         values = {"model.path": model, "data.train": tokens, "data.eval": None, "data.sequence_length": SEQUENCE, "steps": steps, "run.dir": RUN, "run.seed": 1,
                   "train_micro_batch_size_per_gpu": shape[0], "gradient_accumulation_steps": shape[1], "scheduler": None, "gradient_clipping": 1.0,
-                  "optimizer": {"type": "AdamW", "params": {**ADAM, "betas": list(ADAM["betas"])}}, "memory.gpu": memory_gpu,
+                  "optimizer": {"type": "AdamW", "params": {**ADAM, "betas": list(ADAM["betas"])}}, **memory,
                   "zero_optimization.offload_param.device": tier, "zero_optimization.offload_optimizer.device": tier,
                   "execution.overlap": "auto", "execution.keep_graphs": "auto", "execution.keep_weights": "auto", "storage.durable": "none",
                   "memory.pinned": 0}  # what is on NVMe stays there, however much RAM is free
@@ -154,7 +154,7 @@ def series(model, tokens, shape, arguments, group):
             seen = results[name]
             if seen["failed"]:
                 continue
-            words, parse = CONTESTANTS[name](model, tokens, shape, arguments.steps, arguments.memory_gpu)
+            words, parse = CONTESTANTS[name](model, tokens, shape, arguments.steps, {"memory.gpu": arguments.memory_gpu, "memory.host": arguments.memory_host})
             if arguments.checkpointing and words[0] == sys.executable:
                 words.append("--checkpointing")
             out, rss, driver = run(words, group)
@@ -203,6 +203,7 @@ def main():
     parser.add_argument("--checkpointing", action="store_true", help="the peers recompute (sluice decides by its budget)")
     parser.add_argument("--memory-cap", type=int, help="bytes")
     parser.add_argument("--memory-gpu", default="8GiB", help="sluice's budget of the device (the emulated one takes it from RAM)")
+    parser.add_argument("--memory-host", default="auto", help="sluice's budget of RAM")
     parser.add_argument("--contestants", nargs="+", default=list(CONTESTANTS), choices=list(CONTESTANTS))
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results")
     arguments = parser.parse_args()
