@@ -24,10 +24,11 @@ def command(verb, settings, extra=()):
     return words
 
 
-def planned(settings):
-    """What `sluice plan` says, the machine measured just now: shared ones are not as fast at all times."""
+def planned(settings, kept=False):
+    """What `sluice plan` says, the machine measured just now: shared ones are not as fast at all times. kept: for the runs that follow, too."""
     with tempfile.TemporaryDirectory() as cache:
-        done = subprocess.run(command("plan", settings, ["--json"]), cwd=ROOT, capture_output=True, text=True, env={**os.environ, "XDG_CACHE_HOME": cache})
+        env = os.environ if kept else {**os.environ, "XDG_CACHE_HOME": cache}
+        done = subprocess.run(command("plan", settings, ["--json", "--measure"]), cwd=ROOT, capture_output=True, text=True, env=env)
     if done.returncode != 0:
         sys.exit(done.stderr)
     return json.loads(done.stdout)
