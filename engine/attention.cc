@@ -38,7 +38,7 @@ AttentionTile score(const QueryTile& t, const HeadView& q, const AttentionPlan& 
   at::Tensor out = matrix(scores, t.rows(), t.keys());
   at::mm_out(out, matrix(q_tile, t.rows(), plan.shape.head_dim),
              matrix(k, t.keys(), plan.shape.head_dim).t());
-  return {t.rows(), t.keys(), t.keys(), t.first_query - t.first_key + 1, scores};
+  return tile_of(t, scores);
 }
 
 // log_sum_exp: fp32 [B, heads, T].
@@ -52,7 +52,7 @@ at::Tensor forward_tiles(const AttentionPlan& plan, const at::Tensor& q, const a
   }
   const int64_t words = attention_scratch(plan.tokens, dim, plan.longest, false).forward;
   for_each_item(plan, words, q.options(), [&](const AttentionItem& item, float* scratch) {
-    const WorkPart& part = plan.rows[static_cast<size_t>(item.row)][static_cast<size_t>(item.part)];
+    const WorkPart& part = part_of(plan, item);
     float *keys = scratch, *values = keys + plan.tokens * dim, *q_tile = values + plan.tokens * dim;
     float *out_tile = q_tile + kAttentionQueries * dim, *inverse_sum = out_tile + kAttentionQueries * dim,
           *scores = inverse_sum + kAttentionQueries;
@@ -94,7 +94,7 @@ void backward_tiles(const AttentionPlan& plan, const variable_list& saved, const
   if (has_bf16_attention(grad_q.scalar_type(), dim)) return backward_bf16(plan, {saved[0], saved[1], saved[2]}, saved[3], grad_out, grad_q, partial);
   const int64_t words = attention_scratch(plan.tokens, dim, plan.longest, false).backward;
   for_each_item(plan, words, grad_q.options(), [&](const AttentionItem& item, float* scratch) {
-    const WorkPart& part = plan.rows[static_cast<size_t>(item.row)][static_cast<size_t>(item.part)];
+    const WorkPart& part = part_of(plan, item);
     float *keys = scratch, *values = keys + block, *q_tile = values + block, *do_tile = q_tile + kAttentionQueries * dim;
     float *dq_tile = do_tile + kAttentionQueries * dim, *p = dq_tile + kAttentionQueries * dim, *ds = p + kAttentionQueries * plan.longest;
     const int64_t pair = item.row * plan.shape.heads + item.head;
@@ -115,7 +115,7 @@ void backward_tiles(const AttentionPlan& plan, const variable_list& saved, const
       const at::Tensor d_out = matrix(do_tile, rows, dim), probabilities = matrix(p, rows, t.keys());
       at::Tensor d_scores = matrix(ds, rows, t.keys()), d_query = matrix(dq_tile, rows, dim);
       at::mm_out(d_scores, d_out, matrix(values + offset, t.keys(), dim).t());
-      drop(plan, item, t, {tile.rows, tile.keys, tile.stride, tile.visible, ds});
+      drop(plan, item, t, tile_of(t, ds));
       gpu::cpu::attention_softmax_grad(tile, lse + t.first_query, ds);
       drop(plan, item, t, tile);  // the values met the kept probabilities only
       at::mm_out(d_query, d_scores, matrix(keys + offset, t.keys(), dim));

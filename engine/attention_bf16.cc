@@ -106,8 +106,6 @@ class Products {
   const int64_t words_;
 };
 
-AttentionTile tile_of(const QueryTile& t, float* scores) { return {t.rows(), t.keys(), t.keys(), t.first_query - t.first_key + 1, scores}; }
-
 // Calls body(tiles) for the tiles of each document, whose keys are those from the first tile's first key to the last one's end.
 template <class Body>
 void for_each_document(const WorkPart& part, const Body& body) {
@@ -121,7 +119,7 @@ void for_each_document(const WorkPart& part, const Body& body) {
 }  // namespace
 
 bool has_bf16_attention(at::ScalarType type, int64_t head_dim) {
-  return type == at::kBFloat16 && head_dim % 2 == 0 && gpu::cpu::has_bf16_products();
+  return by_bf16_products(type == at::kBFloat16, head_dim);
 }
 
 void forward_bf16(const AttentionPlan& plan, const AttentionInputs& in, const at::Tensor& out, const at::Tensor& log_sum_exp) {
@@ -132,7 +130,7 @@ void forward_bf16(const AttentionPlan& plan, const AttentionInputs& in, const at
     float* lse = log_sum_exp.data_ptr<float>() + (item.row * plan.shape.heads + item.head) * plan.tokens;
     const HeadView q = head_view(in.q, plan, item.row, item.head), k = head_view(in.k, plan, item.row, item.head / group),
                    v = head_view(in.v, plan, item.row, item.head / group), result = head_view(out, plan, item.row, item.head);
-    for_each_document(plan.rows[static_cast<size_t>(item.row)][static_cast<size_t>(item.part)], [&](std::span<const QueryTile> tiles) {
+    for_each_document(part_of(plan, item), [&](std::span<const QueryTile> tiles) {
       const int64_t first = tiles.front().first_key, count = tiles.back().end - first;
       const RightPairs keys = products.along_dim(k, first, count, s.keys), values = products.along_tokens(v, first, count, s.values);
       for (const QueryTile& t : tiles) {
@@ -159,7 +157,7 @@ void backward_bf16(const AttentionPlan& plan, const AttentionInputs& in, const a
     const HeadView q = head_view(in.q, plan, item.row, item.head), k = head_view(in.k, plan, item.row, item.head / group),
                    v = head_view(in.v, plan, item.row, item.head / group), d_out = head_view(grad_out, plan, item.row, item.head),
                    d_query = head_view(grad_q, plan, item.row, item.head);
-    const WorkPart& part = plan.rows[static_cast<size_t>(item.row)][static_cast<size_t>(item.part)];
+    const WorkPart& part = part_of(plan, item);
     clear_partial(plan, part, dk);
     for_each_document(part, [&](std::span<const QueryTile> tiles) {
       const int64_t first = tiles.front().first_key, count = tiles.back().end - first;

@@ -70,6 +70,14 @@ void for_each_item(const AttentionPlan& plan, int64_t scratch_floats, const at::
   });
 }
 
+inline const WorkPart& part_of(const AttentionPlan& plan, const AttentionItem& item) {
+  return plan.rows[static_cast<size_t>(item.row)][static_cast<size_t>(item.part)];
+}
+
+inline gpu::cpu::AttentionTile tile_of(const QueryTile& t, float* scores) {
+  return {t.rows(), t.keys(), t.keys(), t.first_query - t.first_key + 1, scores};
+}
+
 inline void drop(const AttentionPlan& plan, const AttentionItem& item, const QueryTile& t, const gpu::cpu::AttentionTile& tile) {
   if (!plan.dropout.active()) return;
   const int64_t pair = item.row * plan.shape.heads + item.head;

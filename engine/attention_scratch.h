@@ -2,10 +2,15 @@
 #pragma once
 #include <cstdint>
 
+#include "gpu/cpu_products.h"
+
 namespace sluice::engine {
 
 inline constexpr int64_t kAttentionQueries = 64;  // of a tile
 inline constexpr int64_t kFewHeads = 32;          // below this many (row, head) pairs each is split in two, to balance the threads
+
+// Does this processor compute heads of so many elements by its own bf16 products?
+inline bool by_bf16_products(bool bf16, int64_t head_dim) { return bf16 && head_dim % 2 == 0 && gpu::cpu::has_bf16_products(); }
 
 // Parts of one allocation, in words of 4 bytes. longest: keys of a tile; bf16_products: with gpu/cpu_products.h.
 struct AttentionScratch {
@@ -29,7 +34,7 @@ constexpr AttentionScratch attention_scratch(int64_t tokens, int64_t head_dim, i
     s.backward = s.keys + s.values + 3 * s.tile + 2 * s.scores;
     return s;
   }
-  const auto padded = [](int64_t n) { return (n + 15) / 16 * 16; };
+  const auto padded = gpu::cpu::padded_columns;
   const int64_t by_columns = head_dim / 2 * padded(tokens), by_rows = (tokens + 1) / 2 * padded(head_dim);
   s.keys = by_columns;
   s.keys_by_rows = by_rows;

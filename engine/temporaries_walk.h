@@ -6,7 +6,6 @@
 #include "engine/attention_scratch.h"
 #include "engine/hf_config.h"
 #include "engine/step_shape.h"
-#include "gpu/cpu_products.h"
 
 namespace sluice::engine {
 
@@ -55,8 +54,8 @@ class LayerSizes {
     norm_partial_k = head_partial(c.kv_heads);
     const uint64_t parts = rows * heads < static_cast<uint64_t>(kFewHeads) ? 2 : 1, pairs = rows * heads * parts;
     const uint64_t workers = std::min<uint64_t>(pairs, threads);
-    const bool bf16 = offload::number_type(schema) == offload::NumberType::bf16 && c.head_dim % 2 == 0 && gpu::cpu::has_bf16_products();
-    const AttentionScratch words = attention_scratch(o.sequence, c.head_dim, o.sequence, bf16);
+    const bool products = by_bf16_products(offload::number_type(schema) == offload::NumberType::bf16, c.head_dim);
+    const AttentionScratch words = attention_scratch(o.sequence, c.head_dim, o.sequence, products);
     scratch = workers * static_cast<uint64_t>(words.forward) * kFloat;
     scratch_backward = workers * static_cast<uint64_t>(words.backward) * kFloat;
     attention_partial = pairs * 2 * length * dim * kFloat;
